@@ -1,0 +1,137 @@
+import type { AgentErrorDetail, AgentErrorKind } from "./error.ts";
+import type { FinishReason } from "./finish-reason.ts";
+import type { ContentBlock, Message } from "./message.ts";
+import type { GenerateOptions, ToolDefinition } from "./request.ts";
+import type { ToolResult } from "./tool-result.ts";
+import type { Usage } from "./usage.ts";
+
+export type BlockDelta =
+  | { readonly type: "text"; readonly text: string }
+  | { readonly type: "thinking"; readonly thinking: string }
+  | { readonly type: "signature"; readonly signature: string }
+  | { readonly type: "reasoning"; readonly reasoning: string }
+  | { readonly type: "input_json"; readonly inputJson: string };
+
+/** Why a turn failed; what a unary call throws. */
+export interface TurnError {
+  readonly kind: AgentErrorKind;
+  readonly reason: string;
+  readonly message: string;
+  readonly detail: AgentErrorDetail;
+  readonly retryAfterMs?: number;
+}
+
+export type PendingRequestKind = "approval" | "question" | "client_tool" | "budget";
+
+/** Something that waits for a person or a client. */
+export interface PendingRequest {
+  readonly requestId: string;
+  readonly kind: PendingRequestKind;
+  readonly title: string;
+  readonly toolName?: string;
+  readonly toolCallId?: string;
+  /** JSON text. */
+  readonly arguments?: string;
+  readonly options: readonly string[];
+  readonly explanation?: string;
+  /** When it counts as denied, in milliseconds since 1970. */
+  readonly expireTimeMs?: number;
+}
+
+/**
+ * What can happen in a session. The log holds nothing else, and whoever knows the log knows the session.
+ * Grammar: `turn-started (step-started block* step-finished tool*)* turn-finished`; notices anywhere.
+ */
+export type LogEvent =
+  | {
+      readonly type: "turn-started";
+      readonly requestId: string;
+      readonly principal: string;
+      /** `provider/model` */
+      readonly model: string;
+      /** What the turn adds to the history. */
+      readonly messages: readonly Message[];
+      readonly options: GenerateOptions;
+      readonly tools: readonly ToolDefinition[];
+    }
+  /** A new `attempt` of a step voids what older attempts of it streamed. */
+  | {
+      readonly type: "step-started";
+      readonly step: number;
+      readonly attempt: number;
+      readonly model: string;
+      readonly provider: string;
+    }
+  | {
+      readonly type: "block-start";
+      readonly index: number;
+      readonly blockType: ContentBlock["type"];
+      /** For a tool use: the call's id. */
+      readonly id?: string;
+      /** For a tool use: the function's name. */
+      readonly name?: string;
+    }
+  | { readonly type: "block-delta"; readonly index: number; readonly delta: BlockDelta }
+  | { readonly type: "block-stop"; readonly index: number; readonly block: ContentBlock }
+  | {
+      readonly type: "step-finished";
+      readonly step: number;
+      readonly attempt: number;
+      readonly finishReason: FinishReason;
+      readonly rawFinishReason: string;
+      readonly usage?: Usage;
+      readonly responseId?: string;
+      readonly upstreamRequestId?: string;
+    }
+  /** Committed before the tool runs. */
+  | {
+      readonly type: "tool-started";
+      readonly toolCallId: string;
+      readonly name: string;
+      readonly source: string;
+      readonly readOnly: boolean;
+    }
+  | { readonly type: "tool-output"; readonly toolCallId: string; readonly stream: string; readonly text: string }
+  | { readonly type: "tool-finished"; readonly toolCallId: string; readonly name: string; readonly result: ToolResult }
+  | { readonly type: "request-opened"; readonly request: PendingRequest }
+  | {
+      readonly type: "request-resolved";
+      readonly requestId: string;
+      readonly decision: string;
+      readonly author: string;
+      readonly text?: string;
+      readonly toolResult?: ToolResult;
+    }
+  | {
+      readonly type: "history-compacted";
+      readonly droppedMessages: number;
+      readonly keptMessages: number;
+      readonly summary: string;
+      readonly tokensBefore?: number;
+      readonly tokensAfter?: number;
+    }
+  | {
+      readonly type: "tools-changed";
+      readonly generation: number;
+      readonly added: readonly string[];
+      readonly removed: readonly string[];
+    }
+  | { readonly type: "notice"; readonly level: "info" | "warning"; readonly code: string; readonly message: string }
+  | {
+      readonly type: "turn-finished";
+      readonly finishReason: FinishReason;
+      readonly usage?: Usage;
+      readonly error?: TurnError;
+      readonly steps: number;
+    };
+
+/** An event with its place in the session's log. */
+export interface LogRecord {
+  /** Contiguous per session, from 1. */
+  readonly seq: number;
+  /** Empty where the event belongs to no turn. */
+  readonly turnId: string;
+  /** When it was recorded, in milliseconds since 1970. */
+  readonly timeMs: number;
+  readonly event: LogEvent;
+}

@@ -1,0 +1,91 @@
+import type { Message } from "./message.ts";
+
+/** A function offered to a model. */
+export interface ToolDefinition {
+  readonly name: string;
+  readonly description: string;
+  /** JSON Schema of the arguments, as JSON text; empty means no arguments. */
+  readonly parameters: string;
+  /** The provider is asked to hold the model to the schema. */
+  readonly strict?: boolean;
+}
+
+export type ResponseFormat =
+  | { readonly type: "text" }
+  | { readonly type: "json_object" }
+  | {
+      readonly type: "json_schema";
+      readonly name: string;
+      readonly description?: string;
+      /** JSON text. */
+      readonly schema: string;
+      readonly strict?: boolean;
+    };
+
+export interface ThinkingOptions {
+  readonly enabled?: boolean;
+  readonly budgetTokens?: number;
+  readonly effort?: string;
+}
+
+export interface StatefulOptions {
+  readonly store?: boolean;
+  readonly previousResponseId?: string;
+  readonly includeEncrypted?: boolean;
+}
+
+/** Upper bounds; absent means none. */
+export interface Budget {
+  readonly maxCostNanoUsd?: number;
+  readonly maxTotalTokens?: number;
+  readonly maxDurationMs?: number;
+}
+
+/** How one model call is made. */
+export interface ModelOptions {
+  readonly temperature?: number;
+  readonly topP?: number;
+  readonly maxTokens?: number;
+  readonly stop?: readonly string[];
+  readonly seed?: number;
+  /** `auto`, `none`, `required` or a function's name. */
+  readonly toolChoice?: string;
+  readonly parallelToolCalls?: boolean;
+  readonly responseFormat?: ResponseFormat;
+  readonly thinking?: ThinkingOptions;
+  readonly stateful?: StatefulOptions;
+}
+
+/** How a turn is run. */
+export interface GenerateOptions extends ModelOptions {
+  /** Upper bound of model calls; default 50. */
+  readonly maxSteps?: number;
+  readonly budget?: Budget;
+  /** Names of the server's tools the model may use; absent means all. */
+  readonly allowedTools?: readonly string[];
+  readonly timeoutMs?: number;
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/** What a client asks for: one turn. */
+export interface TurnRequest {
+  /** Empty means a one-off turn. */
+  readonly sessionId: string;
+  readonly messages: readonly Message[];
+  /** `provider/model`; empty means the session's, else the server's default. */
+  readonly model: string;
+  readonly options: GenerateOptions;
+  /** Functions the client runs itself. */
+  readonly tools: readonly ToolDefinition[];
+  /** Idempotency key; empty means none. */
+  readonly requestId: string;
+}
+
+/** What a dialect encodes: one model call. */
+export interface ChatRequest {
+  /** The model's own name, without its provider. */
+  readonly model: string;
+  readonly messages: readonly Message[];
+  readonly tools: readonly ToolDefinition[];
+  readonly options: ModelOptions;
+}
