@@ -1,0 +1,46 @@
+import type { ToolDefinition } from "../chat/request.ts";
+import type { ToolResult } from "../chat/tool-result.ts";
+
+/** A function this server can run for a model. */
+export interface FunctionDefinition extends ToolDefinition {
+  /** Where it comes from: `local`, `skill:<name>` and the like. */
+  readonly source: string;
+  /** Running it changes nothing, so it needs no approval and may run beside others. */
+  readonly readOnly: boolean;
+  /** The longest one run may take. */
+  readonly timeoutMs: number;
+  /** What the output looks like, in words for the model. */
+  readonly returns?: string;
+}
+
+/** Where and for whom a function runs. */
+export interface FunctionContext {
+  readonly sessionId: string;
+  readonly turnId: string;
+  readonly toolCallId: string;
+  /** Absolute path of the directory the function works in. */
+  readonly workspace: string;
+  /** Aborts the run. */
+  readonly signal: AbortSignal;
+  /** Takes output for people while the function runs; the result does not depend on it. */
+  onOutput?(stream: "stdout" | "stderr" | "progress", text: string): void;
+}
+
+/** One call, its arguments already parsed and checked against the definition's schema. */
+export interface FunctionCall {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+}
+
+/** A source of functions. Its caller closes it. */
+export interface FunctionProvider {
+  readonly source: string;
+  list(): Promise<readonly FunctionDefinition[]>;
+  /**
+   * Runs a function. What the model can act on comes back as a failed result.
+   * @throws the reason of `context.signal` when that aborts the run; anything else thrown is a fault of the function.
+   */
+  call(call: FunctionCall, context: FunctionContext): Promise<ToolResult>;
+  /** Stops what the provider started. Calling it twice is harmless. */
+  close(): Promise<void>;
+}
