@@ -1,0 +1,55 @@
+import type { ConnectError } from "@connectrpc/connect";
+import { encodeEnvelope } from "@connectrpc/connect/protocol";
+import { codeToHttpStatus, endStreamFlag, endStreamToJson, errorToJson } from "@connectrpc/connect/protocol-connect";
+import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
+import type { ConnectNodeAdapterOptions } from "@connectrpc/connect-node";
+
+type NodeHandler = NonNullable<ConnectNodeAdapterOptions["fallback"]>;
+/** A request of node:http or node:http2. */
+export type ServerRequest = Parameters<NodeHandler>[0];
+/** A response of node:http or node:http2. */
+export type ServerResponse = Parameters<NodeHandler>[1];
+
+/** Why a request is not served. */
+export interface Refusal {
+  error: ConnectError;
+  /** Set when the HTTP request itself is at fault: then every protocol gets this status, also those that hide errors behind 200. */
+  httpStatus?: number;
+}
+
+const grpcTypes = /^application\/grpc(-web)?(-text)?(\+(proto|json))?$/;
+const connectStreamTypes = /^application\/connect\+(proto|json)$/;
+
+/** Answers with the refusal in the caller's own protocol, without reading the body. Sends nothing if an answer has begun; then it cuts the call. */
+export function refuse(request: ServerRequest, response: ServerResponse, refusal: Refusal): void {
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  const { error } = refusal;
+  const contentType = request.headers["content-type"]?.split(";", 1)[0]?.trim().toLowerCase() ?? "";
+  if (grpcTypes.test(contentType)) {
+    // "Trailers-only": the status is among the header fields and nothing follows.
+    const trailer = new Headers();
+    setTrailerStatus(trailer, error);
+    for (const [name, value] of trailer) response.setHeader(name, value);
+    response.statusCode = refusal.httpStatus ?? 200;
+    response.setHeader("content-type", contentType);
+    response.end();
+    return;
+  }
+  if (connectStreamTypes.test(contentType)) {
+    const body = encodeEnvelope(
+      endStreamFlag,
+      new TextEncoder().encode(JSON.stringify(endStreamToJson(new Headers(), error, undefined))),
+    );
+    response.statusCode = refusal.httpStatus ?? 200;
+    response.setHeader("content-type", contentType);
+    response.end(body);
+    return;
+  }
+  response.statusCode = refusal.httpStatus ?? codeToHttpStatus(error.code);
+  if (response.statusCode === 401) response.setHeader("www-authenticate", "Bearer");
+  response.setHeader("content-type", "application/json");
+  response.end(JSON.stringify(errorToJson(error, undefined)));
+}
