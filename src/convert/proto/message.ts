@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { Message as ProtoMessage, ToolCall as ProtoToolCall } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import { MessageSchema, ToolCallSchema } from "../../../gen/codeagent/v1/code_agent_pb.ts";
@@ -9,6 +9,7 @@ import { checkFilled } from "../content-check.ts";
 import { present, presentMap, presentText } from "../present.ts";
 import type { PartBlock } from "./block.ts";
 import { blockFromProto, blockToProto, isPartBlock, partFromProto, partToProto } from "./block.ts";
+import { readStored } from "./error.ts";
 import type { Source } from "./field.ts";
 import { checkStrings, timeFromProto, wordFromProto } from "./field.ts";
 
@@ -41,17 +42,38 @@ export function messageFromProto(message: ProtoMessage, path = "messages[0]", so
 /** Writes a message: all blocks, and the OpenAI-shaped view of them beside. */
 export function messageToProto(message: Message): ProtoMessage {
   const result = message.role === "tool" ? message.blocks.find((block) => block.type === "tool_result") : undefined;
+  const written = messageWithoutView(message);
+  written.contentType = create(MessageSchema, {
+    contentType: result === undefined ? viewOfBlocks(message) : viewOfResult(result),
+  }).contentType;
+  written.toolCalls = toolUses(message).map(toolCallToProto);
+  written.toolCallId = result?.toolUseId ?? "";
+  return written;
+}
+
+/** Writes a message with its blocks only, for where it is kept and read by this server alone: half the size. */
+export function messageWithoutView(message: Message): ProtoMessage {
   return create(MessageSchema, {
     role: message.role,
-    contentType: result === undefined ? viewOfBlocks(message) : viewOfResult(result),
     name: message.name ?? "",
-    toolCalls: toolUses(message).map(toolCallToProto),
-    toolCallId: result?.toolUseId ?? "",
     metadata: { ...message.metadata },
     blocks: message.blocks.map(blockToProto),
     id: message.id ?? "",
     createTime: message.createTimeMs === undefined ? undefined : timestampFromMs(message.createTimeMs),
   });
+}
+
+/** The form the store keeps of a message by itself. */
+export function encodeMessage(message: Message): Uint8Array {
+  return toBinary(MessageSchema, messageWithoutView(message));
+}
+
+/**
+ * Reads the form the store keeps.
+ * @throws {AgentError} `data_loss` where the bytes cannot be read.
+ */
+export function decodeMessage(bytes: Uint8Array): Message {
+  return readStored("a message", () => messageFromProto(fromBinary(MessageSchema, bytes), "message", "server"));
 }
 
 /** Reads a call; `result` is not read. */
@@ -77,7 +99,8 @@ function blocksFromView(role: Role, message: ProtoMessage, path: string, source:
           partFromProto(part, `${path}.content_parts.parts[${index}]`, source),
         )
       : textParts(message.contentType.case === "content" ? message.contentType.value : "");
-  if (role === "tool") return [resultOfParts(message.toolCallId, parts)];
+  if (role === "tool" && (source === "client" || message.toolCallId !== ""))
+    return [resultOfParts(message.toolCallId, parts)];
   if (source === "client" && message.toolCallId !== "")
     throw invalidField(`${path}.tool_call_id`, `only a tool message answers a call, not a ${role} message`);
   const calls = message.toolCalls.map((call, index) => toolCallFromProto(call, `${path}.tool_calls[${index}]`, source));

@@ -11,7 +11,7 @@ import { present } from "../present.ts";
 import { readStored } from "./error.ts";
 import type { Source } from "./field.ts";
 import { checkStrings, countFromProto, integerToProto, wordFromProto } from "./field.ts";
-import { messageFromProto, messageToProto } from "./message.ts";
+import { messageFromProto, messageToProto, messageWithoutView } from "./message.ts";
 import { budgetFromProto, budgetToProto, longestTimeMs } from "./request.ts";
 
 /**
@@ -54,7 +54,9 @@ export function sessionConfigToProto(config: SessionConfig): CreateSessionReques
 
 /** The form the store keeps. */
 export function encodeSessionConfig(config: SessionConfig): Uint8Array {
-  return toBinary(CreateSessionRequestSchema, sessionConfigToProto(config));
+  const request = sessionConfigToProto({ ...config, initialMessages: [] });
+  request.initialMessages = config.initialMessages.map(messageWithoutView);
+  return toBinary(CreateSessionRequestSchema, request);
 }
 
 /**
