@@ -1,15 +1,19 @@
-import { createRegistry, type DescFile, type MessageInitShape, type Registry, toBinary } from "@bufbuild/protobuf";
+import { createRegistry, type DescFile, type Registry, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { Code, type ConnectRouter } from "@connectrpc/connect";
-import { ServerReflection, type ServerReflectionResponseSchema } from "../../gen/grpc/reflection/v1/reflection_pb.ts";
+import { ServerReflection } from "../../gen/grpc/reflection/v1/reflection_pb.ts";
 import { ServerReflection as ServerReflectionV1alpha } from "../../gen/grpc/reflection/v1alpha/reflection_pb.ts";
 
-/** What v1 and v1alpha ask, with the nested message reduced to its fields. */
+/** What v1 and v1alpha have in common: their messages differ in name only. */
 type Question =
   | { case: "listServices" | "fileByFilename" | "fileContainingSymbol" | "allExtensionNumbersOfType"; value: string }
   | { case: "fileContainingExtension"; value: { containingType: string; extensionNumber: number } }
   | { case: undefined; value?: undefined };
-type Answer = NonNullable<MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"]>;
+type Answer =
+  | { case: "listServicesResponse"; value: { service: { name: string }[] } }
+  | { case: "fileDescriptorResponse"; value: { fileDescriptorProto: Uint8Array[] } }
+  | { case: "allExtensionNumbersResponse"; value: { baseTypeName: string; extensionNumber: number[] } }
+  | { case: "errorResponse"; value: { errorCode: number; errorMessage: string } };
 
 /** The files the server offers and, with their imports, all it knows. */
 interface Index {
