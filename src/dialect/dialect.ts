@@ -1,0 +1,44 @@
+import type { ChatEvent } from "../chat/event.ts";
+import type { ChatRequest } from "../chat/request.ts";
+import type { SseMessage } from "../stream/sse.ts";
+import { openaiChat } from "./openai-chat.ts";
+import type { Quirks } from "./quirks.ts";
+import type { UpstreamFault } from "./upstream-error.ts";
+
+/** What a reader needs to know about the call whose answer it reads. */
+export interface DecodeContext {
+  /** Who answers, for messages and error details. */
+  readonly provider: string;
+  readonly quirks: Quirks;
+  readonly upstreamRequestId?: string;
+  /** Makes an id for a tool call that came without one; unique within a session. */
+  createToolCallId(): string;
+}
+
+/** A wire family: pure translation of requests and answers, streamed or whole. */
+export interface Dialect {
+  readonly id: string;
+  /** Where the call goes, below the base URL. */
+  readonly path: string;
+  /**
+   * The request for a streamed answer, as JSON text.
+   * @throws {AgentError} `invalid_request` for a schema that is no JSON.
+   */
+  encode(request: ChatRequest, quirks: Quirks): string;
+  /**
+   * The events of a streamed answer, one array for each array of messages that says something.
+   * @throws {AgentError} what the provider reports, `provider_protocol` for what cannot be read, and
+   * `provider_unavailable` for a stream that ends before its answer does.
+   */
+  decodeStream(messages: AsyncIterable<readonly SseMessage[]>, context: DecodeContext): AsyncGenerator<ChatEvent[]>;
+  /**
+   * The events of an answer that came as one body.
+   * @throws {AgentError} what the provider reports, and `provider_protocol` for what cannot be read.
+   */
+  decodeWhole(bodyText: string, context: DecodeContext): ChatEvent[];
+  /** What the body of an HTTP error says; undefined where it is not the family's. */
+  decodeError(bodyText: string): UpstreamFault | undefined;
+}
+
+export const dialects = { "openai-chat": openaiChat } as const satisfies Record<string, Dialect>;
+export type DialectId = keyof typeof dialects;

@@ -1,0 +1,381 @@
+import { AgentError } from "../chat/error.ts";
+import type { ChatEvent } from "../chat/event.ts";
+import type { FinishReason } from "../chat/finish-reason.ts";
+import type { SseMessage } from "../stream/sse.ts";
+import type { DecodeContext } from "./dialect.ts";
+import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "./json.ts";
+import { usageFromOpenaiChat } from "./openai-chat-usage.ts";
+import { faultFromJson, upstreamError } from "./upstream-error.ts";
+
+/** Reads a streamed answer. A stream is whole when it gave a finish reason or its `[DONE]`; one of them is enough. */
+export async function* decodeStream(
+  messages: AsyncIterable<readonly SseMessage[]>,
+  context: DecodeContext,
+): AsyncGenerator<ChatEvent[]> {
+  const answer = openaiChatAnswer(context);
+  for await (const batch of messages) {
+    let failure: unknown;
+    try {
+      for (const message of batch) {
+        if (answer.done()) break;
+        readMessage(answer, message, context);
+      }
+    } catch (error) {
+      failure = error;
+    }
+    const events = answer.take();
+    if (events.length > 0) yield events;
+    if (failure !== undefined) throw failure;
+    if (answer.done()) return;
+  }
+  if (!answer.finished()) throw cutOff(context);
+  answer.finish();
+  yield answer.take();
+}
+
+/** Reads an answer that came as one JSON body. */
+export function decodeWhole(bodyText: string, context: DecodeContext): ChatEvent[] {
+  const body = parseJson(bodyText);
+  if (!isJsonObject(body)) throw unreadable("an answer that is no JSON object", bodyText, context);
+  const answer = openaiChatAnswer(context);
+  answer.read(body);
+  if (arrayOf(body["choices"]).length === 0) throw unreadable("an answer without choices", bodyText, context);
+  answer.finish();
+  return answer.take();
+}
+
+type Answer = ReturnType<typeof openaiChatAnswer>;
+
+function readMessage(answer: Answer, message: SseMessage, context: DecodeContext): void {
+  const data = message.data.trim();
+  if (data === "") return;
+  if (data === "[DONE]") {
+    answer.finish();
+    return;
+  }
+  const chunk = parseJson(data);
+  if (message.event === "error") {
+    const fault = faultFromJson(chunk) ?? { message: data, type: "", code: "" };
+    throw upstreamError(fault, context);
+  }
+  if (isJsonObject(chunk)) answer.read(chunk);
+  else if (!message.unterminated) throw unreadable("an event that is no JSON object", data, context);
+}
+
+function cutOff(context: DecodeContext): AgentError {
+  return new AgentError("provider_unavailable", `${context.provider}'s answer was cut off before its end`, {
+    detail: { retryable: true, ...who(context) },
+  });
+}
+
+function unreadable(what: string, text: string, context: DecodeContext): AgentError {
+  const shown = text.trim().slice(0, 200);
+  return new AgentError("provider_protocol", `${context.provider} sent ${what}: ${shown}`, {
+    detail: { retryable: false, ...who(context) },
+  });
+}
+
+function who({ provider, upstreamRequestId }: DecodeContext): { provider: string; upstreamRequestId?: string } {
+  return upstreamRequestId === undefined ? { provider } : { provider, upstreamRequestId };
+}
+
+type Delta = Extract<ChatEvent, { readonly type: "text-delta" | "thinking-delta" | "tool-call-delta" }>;
+
+interface ToolCall {
+  readonly index: number;
+  id: string;
+  name: string;
+  /** What came before the call could be announced. */
+  held: string;
+  argumentsText: string;
+  started: boolean;
+}
+
+/** The state of one answer: chunks in by `read`, events out by `take`; `finish` closes it. */
+function openaiChatAnswer(context: DecodeContext) {
+  let events: ChatEvent[] = [];
+  const at = blockCursor();
+  const whole = pairedText();
+  const calls = new Map<string, ToolCall>();
+  const allCalls: ToolCall[] = [];
+  let lastCall: ToolCall | undefined;
+  let choiceIndex: unknown;
+  let finishWord = "";
+  let doneSeen = false;
+  let said = false;
+  let thinkingField = "";
+  let responseId = "";
+  let responseModel = "";
+  let responseTold = false;
+  let usageText = "";
+
+  const read = (chunk: JsonObject): void => {
+    readResponse(chunk);
+    readUsage(chunk["usage"]);
+    readUsage(objectOf(chunk["x_groq"])["usage"]);
+    for (const choice of arrayOf(chunk["choices"])) {
+      if (isJsonObject(choice)) readChoice(choice);
+    }
+    const fault = faultFromJson(chunk);
+    if (fault !== undefined) throw upstreamError(fault, context);
+  };
+
+  const readResponse = (chunk: JsonObject): void => {
+    const id = textOf(chunk["id"]) || responseId;
+    const model = textOf(chunk["model"]) || responseModel;
+    if (responseTold && id === responseId && model === responseModel) return;
+    if (id === "" && model === "") return;
+    responseId = id;
+    responseModel = model;
+    responseTold = true;
+    events.push({
+      type: "response",
+      ...(id === "" ? {} : { id }),
+      ...(model === "" ? {} : { model }),
+      ...(context.upstreamRequestId === undefined ? {} : { upstreamRequestId: context.upstreamRequestId }),
+    });
+  };
+
+  const readUsage = (value: unknown): void => {
+    const usage = usageFromOpenaiChat(value);
+    if (usage === undefined) return;
+    const text = JSON.stringify(usage);
+    if (text === usageText) return;
+    usageText = text;
+    events.push({ type: "usage", usage });
+  };
+
+  /** Only one choice is read: the first that came. Nobody here asks for several. */
+  const readChoice = (choice: JsonObject): void => {
+    const index = choice["index"] ?? 0;
+    choiceIndex ??= index;
+    readUsage(choice["usage"]);
+    if (index !== choiceIndex) return;
+    const delta = choice["delta"];
+    const message = choice["message"];
+    if (isJsonObject(delta)) readDelta(delta);
+    // A stream may repeat the whole message at its end; it counts only where nothing was streamed.
+    if (isJsonObject(message) && !said) readDelta(message);
+    const fault = faultFromJson({ error: choice["error"] });
+    if (fault !== undefined) throw upstreamError(fault, context);
+    finishWord = textOf(choice["finish_reason"]) || finishWord;
+  };
+
+  const readDelta = (delta: JsonObject): void => {
+    readThinking(delta);
+    readContent(delta["content"]);
+    addText("text", textOf(objectOf(delta["audio"])["transcript"]));
+    addText("refusal", textOf(delta["refusal"]));
+    for (const call of arrayOf(delta["tool_calls"])) {
+      if (isJsonObject(call)) readToolCall(call);
+    }
+    const legacyCall = delta["function_call"];
+    if (isJsonObject(legacyCall)) readToolCall({ index: "function_call", function: legacyCall });
+  };
+
+  /** Gateways send the same thinking in several fields; the first field that says something is the one read. */
+  const readThinking = (delta: JsonObject): void => {
+    for (const field of thinkingField === "" ? thinkingFields(context) : [thinkingField]) {
+      const text = field === "reasoning_details" ? detailsText(delta[field]) : textOf(delta[field]);
+      if (text === "") continue;
+      thinkingField = field;
+      addThinking(text);
+      return;
+    }
+  };
+
+  const readContent = (content: unknown): void => {
+    if (typeof content === "string") addText("text", content);
+    else if (isJsonObject(content)) addText("text", JSON.stringify(content));
+    for (const part of arrayOf(content)) {
+      if (typeof part === "string") addText("text", part);
+      const { type, text, thinking } = objectOf(part);
+      if (type === "text" || type === "output_text") addText("text", textOf(text));
+      if (type === "refusal") addText("refusal", textOf(objectOf(part)["refusal"]));
+      if (type === "thinking") addThinking(typeof thinking === "string" ? thinking : partsText(thinking));
+    }
+  };
+
+  const addText = (key: "text" | "refusal", text: string): void => {
+    if (text === "") return;
+    said = true;
+    const index = at(key);
+    const paired = whole.add(index, text);
+    if (paired !== "") pushDelta({ type: "text-delta", index, text: paired });
+  };
+
+  const addThinking = (text: string): void => {
+    if (text === "") return;
+    said = true;
+    const index = at("thinking");
+    const paired = whole.add(index, text);
+    if (paired !== "") pushDelta({ type: "thinking-delta", index, text: paired });
+  };
+
+  /** Neighbours of one block that came in one read go on as one. */
+  const pushDelta = (delta: Delta): void => {
+    const last = events.at(-1);
+    if (last?.type === "tool-call-delta" && last.type === delta.type && last.index === delta.index) {
+      events[events.length - 1] = { ...last, argumentsText: last.argumentsText + delta.argumentsText };
+    } else if (last?.type === "text-delta" && last.type === delta.type && last.index === delta.index) {
+      events[events.length - 1] = { ...last, text: last.text + delta.text };
+    } else if (last?.type === "thinking-delta" && last.type === delta.type && last.index === delta.index) {
+      events[events.length - 1] = { ...last, text: last.text + delta.text };
+    } else {
+      events.push(delta);
+    }
+  };
+
+  const readToolCall = (delta: JsonObject): void => {
+    const id = textOf(delta["id"]);
+    const called = objectOf(delta["function"]);
+    const name = textOf(called["name"]);
+    const given = called["arguments"];
+    const argumentsText = isJsonObject(given) ? JSON.stringify(given) : textOf(given);
+    if (id === "" && name === "" && argumentsText === "") return;
+    said = true;
+    const call = callOf(delta["index"], id, name, argumentsText);
+    lastCall = call;
+    if (!call.started) {
+      call.id ||= id;
+      call.name ||= name;
+    }
+    call.argumentsText += argumentsText;
+    if (call.started) {
+      addArguments(call, argumentsText);
+    } else {
+      call.held += argumentsText;
+      if (call.name !== "" && (call.id !== "" || call.held !== "")) startCall(call);
+    }
+  };
+
+  /**
+   * Which call a delta belongs to: by index, where it has a usable one, and else by id. Some endpoints give each of
+   * several calls the same index, so a new id with a name begins a new call, as does a name with whole arguments
+   * after whole arguments where there are no ids at all.
+   */
+  const callOf = (index: unknown, id: string, name: string, argumentsText: string): ToolCall => {
+    const indexed = (typeof index === "number" && index >= 0) || typeof index === "string";
+    const known = indexed ? calls.get(`index ${index}`) : id === "" ? lastCall : calls.get(`id ${id}`);
+    const begins =
+      known === undefined ||
+      (name !== "" && id !== "" && known.id !== "" && id !== known.id) ||
+      (name !== "" && id === "" && known.name !== "" && !indexed) ||
+      (name !== "" && id === "" && argumentsText !== "" && parseJson(known.argumentsText) !== undefined);
+    if (!begins) return known;
+    const call: ToolCall = {
+      index: at(`call ${allCalls.length}`),
+      id: "",
+      name: "",
+      held: "",
+      argumentsText: "",
+      started: false,
+    };
+    allCalls.push(call);
+    if (indexed) calls.set(`index ${index}`, call);
+    if (id !== "") calls.set(`id ${id}`, call);
+    return call;
+  };
+
+  const startCall = (call: ToolCall): void => {
+    if (call.id === "" || allCalls.some((other) => other.started && other.id === call.id)) {
+      call.id = context.createToolCallId();
+    }
+    call.started = true;
+    events.push({ type: "tool-call-start", index: call.index, id: call.id, name: call.name });
+    addArguments(call, call.held);
+    call.held = "";
+  };
+
+  const addArguments = (call: ToolCall, text: string): void => {
+    if (text === "") return;
+    const argumentsText = whole.add(call.index, text);
+    if (argumentsText !== "") pushDelta({ type: "tool-call-delta", index: call.index, argumentsText });
+  };
+
+  const finish = (): void => {
+    doneSeen = true;
+    for (const call of allCalls) {
+      if (call.started) continue;
+      if (call.name === "") throw unreadable("a tool call without a name", call.held || call.id, context);
+      startCall(call);
+    }
+    if (finishWord === "error")
+      throw upstreamError({ message: "the model stopped with an error", type: "", code: "" }, context);
+    events.push({
+      type: "finish",
+      finishReason: finishReasonOf(finishWord, allCalls.length > 0),
+      rawFinishReason: finishWord,
+    });
+  };
+
+  return {
+    read,
+    finish,
+    /** Everything was read and `finish` was called. */
+    done: () => doneSeen,
+    /** A finish reason came; more may follow it. */
+    finished: () => finishWord !== "",
+    take: (): ChatEvent[] => {
+      const taken = events;
+      events = [];
+      return taken;
+    },
+  };
+}
+
+/** What an answer holds says more than the word it ends with: forced calls end with `stop` at some endpoints. */
+function finishReasonOf(word: string, hasCalls: boolean): FinishReason {
+  if (word === "length" || word === "max_tokens" || word === "model_length") return "length";
+  if (word === "content_filter") return "content_filter";
+  return hasCalls ? "tool_calls" : "stop";
+}
+
+function thinkingFields(context: DecodeContext): readonly string[] {
+  return [context.quirks.thinkingField, "reasoning_content", "reasoning", "reasoning_text", "reasoning_details"];
+}
+
+function detailsText(details: unknown): string {
+  let text = "";
+  for (const detail of arrayOf(details))
+    text += textOf(objectOf(detail)["text"]) || textOf(objectOf(detail)["summary"]);
+  return text;
+}
+
+function partsText(parts: unknown): string {
+  let text = "";
+  for (const part of arrayOf(parts)) text += textOf(objectOf(part)["text"]);
+  return text;
+}
+
+/**
+ * Hands out block indexes. Text and thinking begin a new block when something else came between, so their order
+ * survives; a tool call has its own key and keeps its index.
+ */
+function blockCursor(): (key: string) => number {
+  const indexes = new Map<string, number>();
+  let last = "";
+  let next = 0;
+  return (key) => {
+    if (key !== last && !key.startsWith("call ")) indexes.delete(key);
+    last = key;
+    const index = indexes.get(key) ?? next++;
+    indexes.set(key, index);
+    return index;
+  };
+}
+
+/** Keeps surrogate pairs whole: half a pair at the end of a delta waits for the next one of its block. */
+function pairedText(): { add(index: number, text: string): string } {
+  const halves = new Map<number, string>();
+  return {
+    add(index, text) {
+      const joined = (halves.get(index) ?? "") + text;
+      halves.delete(index);
+      const lastUnit = joined.charCodeAt(joined.length - 1);
+      if (lastUnit < 0xd800 || lastUnit > 0xdbff) return joined.toWellFormed();
+      halves.set(index, joined.slice(-1));
+      return joined.slice(0, -1).toWellFormed();
+    },
+  };
+}

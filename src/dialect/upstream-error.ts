@@ -1,0 +1,118 @@
+import { AgentError, type AgentErrorDetail, type AgentErrorKind } from "../chat/error.ts";
+import { arrayOf, isJsonObject, objectOf, parseJson, textOf } from "./json.ts";
+
+/** What a provider says went wrong, in its own words. Empty means it did not say. */
+export interface UpstreamFault {
+  readonly message: string;
+  readonly type: string;
+  readonly code: string;
+  /** An HTTP status told inside the body, as gateways do when the answer itself is a 200. */
+  readonly status?: number;
+}
+
+/** Reads the error of a body, in any of the shapes providers use; undefined where there is none. */
+export function faultFromText(bodyText: string): UpstreamFault | undefined {
+  const value = parseJson(bodyText);
+  return faultFromJson(Array.isArray(value) ? value[0] : value);
+}
+
+/** As `faultFromText`, of a parsed value. */
+export function faultFromJson(value: unknown): UpstreamFault | undefined {
+  if (!isJsonObject(value)) return undefined;
+  const { error, detail, errors } = value;
+  if (isJsonObject(error) && Object.keys(error).length > 0) return faultOf(error);
+  if (typeof error === "string" && error !== "") return faultOf({ ...value, message: error });
+  const first = arrayOf(errors)[0];
+  if (isJsonObject(first)) return faultOf(first);
+  if (typeof first === "string") return faultOf({ ...value, message: first });
+  if (typeof detail === "string" && detail !== "") return faultOf({ ...value, message: detail });
+  const problem = objectOf(arrayOf(detail)[0]);
+  if (typeof problem["msg"] === "string") return faultOf({ ...value, message: problem["msg"] });
+  if (isJsonObject(detail)) return faultOf(detail);
+  if (typeof value["message"] === "string" && !("choices" in value)) return faultOf(value);
+  return undefined;
+}
+
+function faultOf(error: Readonly<Record<string, unknown>>): UpstreamFault {
+  const code = error["code"];
+  const status = statusOf(error["status_code"]) ?? statusOf(error["raw_status_code"]) ?? statusOf(code);
+  const raw = rawText(objectOf(error["metadata"])["raw"]);
+  const message = textOf(error["message"]);
+  return {
+    message: raw === "" ? message : message === "" ? raw : `${message}: ${raw}`,
+    type: textOf(error["type"]),
+    code: typeof code === "string" ? code : "",
+    ...(status === undefined ? {} : { status }),
+  };
+}
+
+/** A gateway's upstream error: JSON text, a sentence or an object. */
+function rawText(raw: unknown): string {
+  if (typeof raw === "string") return faultFromText(raw)?.message || raw;
+  return isJsonObject(raw) ? (faultFromJson(raw)?.message ?? "") : "";
+}
+
+function statusOf(value: unknown): number | undefined {
+  const status = typeof value === "string" && /^\d{3}$/.test(value) ? Number(value) : value;
+  return typeof status === "number" && Number.isInteger(status) && status >= 400 && status <= 599 ? status : undefined;
+}
+
+export interface UpstreamErrorContext {
+  readonly provider: string;
+  readonly upstreamRequestId?: string;
+  /** HTTP status of the answer; a 200 tells nothing about the fault. */
+  readonly status?: number;
+  /** How long the provider asks to wait, in milliseconds. */
+  readonly retryAfterMs?: number;
+}
+
+const contextWords =
+  /context[ _-]?(length|window|size)|too many (prompt |input )?tokens|too_many_prompt_tokens|(prompt|input|messages?) (is|are) too long|reduce the length|exceeds? the (available |maximum |model's )*context|maximum (allowed )?(number of )?(input |prompt )?tokens/i;
+const authWords = /auth|api[ _-]?key|permission|forbidden/i;
+const rateWords = /rate[ _-]?limit|too many requests|throttl|quota/i;
+const busyWords = /overload|unavailable|server[ _-]?error|internal|timeout|capacity/i;
+const rejectedWords = /invalid|bad[ _-]?request|content[ _-]?(filter|policy)|tool_use_failed|unsupported/i;
+
+/** What the caller must know of a fault: its kind, whether to try again, and the provider's own words. */
+export function upstreamError(fault: UpstreamFault, context: UpstreamErrorContext): AgentError {
+  const status = context.status !== undefined && context.status >= 400 ? context.status : fault.status;
+  const kind = kindOf(status, fault);
+  const answered =
+    context.status !== undefined && context.status >= 400 ? `answered HTTP ${context.status}` : "reports";
+  const words =
+    [fault.message, fault.message === "" ? fault.type || fault.code : ""].join("") || "an error without words";
+  const detail: AgentErrorDetail = {
+    retryable: (kind === "rate_limited" || kind === "provider_unavailable") && !needsPayment(fault),
+    provider: context.provider,
+    ...(status === undefined ? {} : { upstreamStatus: status }),
+    ...(context.upstreamRequestId === undefined ? {} : { upstreamRequestId: context.upstreamRequestId }),
+  };
+  return new AgentError(kind, `${context.provider} ${answered}: ${words}`, {
+    detail,
+    ...(context.retryAfterMs === undefined ? {} : { retryAfterMs: context.retryAfterMs }),
+  });
+}
+
+/** The account has nothing left: a 429 that waiting does not cure. */
+export function needsPayment(fault: UpstreamFault): boolean {
+  return (
+    fault.code === "insufficient_quota" || fault.type === "insufficient_quota" || fault.code === "billing_not_active"
+  );
+}
+
+function kindOf(status: number | undefined, fault: UpstreamFault): AgentErrorKind {
+  const words = `${fault.code} ${fault.type}`;
+  if (status === undefined) {
+    if (contextWords.test(`${words} ${fault.message}`)) return "context_length";
+    if (rateWords.test(words)) return "rate_limited";
+    if (busyWords.test(words)) return "provider_unavailable";
+    if (authWords.test(words)) return "provider_auth";
+    if (rejectedWords.test(words)) return "provider_rejected";
+    return "provider_unavailable";
+  }
+  if (status === 401 || status === 403) return "provider_auth";
+  if (status === 404) return "provider_not_found";
+  if (status === 429) return "rate_limited";
+  if (status === 408 || status === 409 || status >= 500) return "provider_unavailable";
+  return contextWords.test(`${words} ${fault.message}`) ? "context_length" : "provider_rejected";
+}

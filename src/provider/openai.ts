@@ -1,0 +1,12 @@
+import type { ProviderSpec } from "./provider-spec.ts";
+
+export const openai = {
+  id: "openai",
+  dialect: "openai-chat",
+  baseUrl: "https://api.openai.com/v1",
+  baseUrlEnv: "OPENAI_BASE_URL",
+  apiKeyEnv: "OPENAI_API_KEY",
+  keyRequired: true,
+  quirks: { maxTokensField: "max_completion_tokens", developerRole: "developer", storeField: true },
+  features: ["tools", "images", "files", "audio", "structured-output", "thinking-effort"],
+} as const satisfies ProviderSpec;
