@@ -125,6 +125,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     ownNames: ["localhost", "127.0.0.1", "[::1]", ownHost],
     allowedHosts: options.allowedHosts,
     allowedOrigins: options.allowedOrigins,
+    headerBytes: limits.headerBytes,
     headerPairs: limits.headerPairs,
     ...(options.token === undefined ? {} : { token: options.token }),
   });

@@ -72,15 +72,16 @@ export function healthService(registry: HealthRegistry): ServiceImpl<typeof Heal
     },
     async *watch({ service }, { signal }) {
       let told: ServingStatus | undefined;
-      while (!signal.aborted) {
+      for (;;) {
         const status = registry.get(service) ?? ServingStatus.SERVICE_UNKNOWN;
         if (status !== told) {
           told = status;
           yield { status };
+          continue; // The status may have changed while the reader took this one.
         }
         if (registry.draining) return;
-        // Looked at again before waiting: the status may have changed while the reader took the last one.
-        if ((registry.get(service) ?? ServingStatus.SERVICE_UNKNOWN) === told) await registry.changed(signal);
+        await registry.changed(signal);
+        signal.throwIfAborted();
       }
     },
   };

@@ -14,6 +14,7 @@ export interface DoorkeeperOptions {
   /** Origins of web pages that may call, exactly as a browser writes them. */
   allowedOrigins: readonly string[];
   token?: string;
+  headerBytes: number;
   headerPairs: number;
 }
 
@@ -56,6 +57,17 @@ export function createDoorkeeper(options: DoorkeeperOptions): Doorkeeper {
   ]);
   const tokenHash = options.token === undefined ? undefined : sha256(options.token);
 
+  function checkFields({ rawHeaders }: ServerRequest): Refusal | undefined {
+    // An HTTP/2 peer may not yet know our limit when it sends its first request, and Node enforces it only from then on.
+    const bytes = rawHeaders.reduce((sum, text) => sum + text.length, 0);
+    if (bytes <= options.headerBytes && rawHeaders.length <= options.headerPairs * 2) return undefined;
+    return refusal(
+      431,
+      Code.ResourceExhausted,
+      `the header fields of the request exceed ${options.headerPairs} or ${options.headerBytes} bytes; send fewer`,
+    );
+  }
+
   function checkHost(request: ServerRequest): Refusal | undefined {
     const named = new Set<string>();
     let hostFields = 0;
@@ -93,13 +105,8 @@ export function createDoorkeeper(options: DoorkeeperOptions): Doorkeeper {
 
   return {
     checkAddress(request) {
-      if (request.rawHeaders.length > options.headerPairs * 2) {
-        return refusal(
-          431,
-          Code.ResourceExhausted,
-          `the request has more than ${options.headerPairs} header fields; send fewer`,
-        );
-      }
+      const tooMany = checkFields(request);
+      if (tooMany !== undefined) return tooMany;
       const fault = checkHost(request);
       if (fault !== undefined) return fault;
       const origin = request.headers.origin;

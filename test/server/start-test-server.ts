@@ -72,7 +72,7 @@ export function checkRequest(fields: Record<string, string | undefined>, target 
 }
 
 export interface Http2Answer {
-  headers: IncomingHttpHeaders & { ":status"?: number };
+  headers: IncomingHttpHeaders & { ":status"?: number | undefined };
   trailers: IncomingHttpHeaders;
   body: Buffer;
 }
