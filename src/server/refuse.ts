@@ -20,12 +20,18 @@ export interface Refusal {
 const grpcTypes = /^application\/grpc(-web)?(-text)?(\+(proto|json))?$/;
 const connectStreamTypes = /^application\/connect\+(proto|json)$/;
 
-/** Answers with the refusal in the caller's own protocol, without reading the body. Sends nothing if an answer has begun; then it cuts the call. */
+/** Answers with the refusal in the caller's own protocol, without reading the body. Cuts the call if an answer has begun. Never throws. */
 export function refuse(request: ServerRequest, response: ServerResponse, refusal: Refusal): void {
-  if (response.headersSent) {
+  try {
+    if (response.headersSent) response.destroy();
+    else sendRefusal(request, response, refusal);
+  } catch {
+    // The caller has hung up, and Node does not let us write to nobody.
     response.destroy();
-    return;
   }
+}
+
+function sendRefusal(request: ServerRequest, response: ServerResponse, refusal: Refusal): void {
   const { error } = refusal;
   const contentType = request.headers["content-type"]?.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (grpcTypes.test(contentType)) {

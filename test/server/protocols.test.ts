@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { connect as connectHttp2 } from "node:http2";
+import { connect } from "node:net";
 import { describe, test } from "node:test";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
@@ -97,6 +99,44 @@ describe("every protocol is spoken on the one port", { timeout: 20_000 }, () => 
     assert.deepEqual(await response.json(), { code: "internal", message: "internal error" });
     assert.deepEqual(server.logged, ["error an answer could not be sent"]);
   });
+});
+
+describe("a caller who hangs up does no harm", { timeout: 20_000 }, () => {
+  for (const [name, isHttp2] of [
+    ["HTTP/1.1", false],
+    ["HTTP/2", true],
+  ] as const) {
+    for (const begun of [false, true]) {
+      test(`${name}, ${begun ? "in the middle of" : "before"} an answer that then fails`, async () => {
+        const reached = Promise.withResolvers<void>();
+        const failed = Promise.withResolvers<void>();
+        await using server = await startTestServer({
+          fallback: async (_, response) => {
+            const gone = new Promise((resolve) => response.once("close", resolve));
+            if (begun) response.write("half");
+            reached.resolve();
+            await gone;
+            failed.resolve();
+            throw new Error("nobody is left to hear this");
+          },
+        });
+        if (isHttp2) {
+          const session = connectHttp2(server.url);
+          session.on("error", () => {});
+          session.request({ ":path": "/page" }).on("error", () => {});
+          await reached.promise;
+          session.destroy();
+        } else {
+          const socket = connect(server.port, "127.0.0.1");
+          socket.write("GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
+          await reached.promise;
+          socket.destroy();
+        }
+        await failed.promise;
+        assert.match(await exchange(server.port, checkRequest({ Host: "localhost" })), /^HTTP\/1.1 200 /);
+      });
+    }
+  }
 });
 
 describe("a deadline is never shorter than asked for", { timeout: 20_000 }, () => {
