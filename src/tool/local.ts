@@ -1,0 +1,28 @@
+import { toolFailure } from "../chat/tool-result.ts";
+import type { FunctionProvider } from "./function-provider.ts";
+import { listFiles } from "./list-files.ts";
+import type { LocalFunction } from "./local-function.ts";
+import { readFile } from "./read-file.ts";
+import { searchText } from "./search-text.ts";
+import { WorkspacePathError } from "./workspace.ts";
+
+const readers: readonly LocalFunction[] = [readFile, listFiles, searchText];
+
+/** The functions that come with the server. They hold nothing open between calls. */
+export function localFunctions(functions: readonly LocalFunction[] = readers): FunctionProvider {
+  return {
+    source: "local",
+    list: async () => functions.map((each) => each.definition),
+    async call(call, context) {
+      const found = functions.find((each) => each.definition.name === call.name);
+      if (found === undefined) return toolFailure(`there is no local function "${call.name}"`);
+      try {
+        return await found.run(call.arguments, context);
+      } catch (error) {
+        if (error instanceof WorkspacePathError) return toolFailure(error.message);
+        throw error;
+      }
+    },
+    close: async () => {},
+  };
+}
