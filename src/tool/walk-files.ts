@@ -47,6 +47,7 @@ export async function* walkFiles(workspace: string, options: WalkOptions): Async
   const notes: string[] = [];
   let entriesLeft = maxEntries;
   let stopped = false;
+  let rulesTooSlow = false;
 
   const start = await openDirectoryBeneath(workspace, options.path ?? ".");
   yield* visit(start, await rulesAbove(workspace, start.path), 0);
@@ -105,7 +106,7 @@ export async function* walkFiles(workspace: string, options: WalkOptions): Async
   }
 
   function withoutIgnored(rules: readonly IgnoreRules[], base: string, entries: readonly Dirent[]): readonly Dirent[] {
-    if (rules.length === 0) return entries;
+    if (rules.length === 0 || rulesTooSlow) return entries;
     const kept: Dirent[] = [];
     try {
       for (let start = 0; start < entries.length; start += matchBatch) {
@@ -115,7 +116,8 @@ export async function* walkFiles(workspace: string, options: WalkOptions): Async
       return kept;
     } catch (error) {
       if (!(error instanceof TooSlow)) throw error;
-      notes.push("the patterns of a .gitignore file take too long and were not applied everywhere");
+      rulesTooSlow = true;
+      notes.push("the patterns of a .gitignore file take too long; what it leaves out is shown from there on");
       return entries;
     }
   }
