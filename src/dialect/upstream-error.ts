@@ -35,7 +35,8 @@ export function faultFromJson(value: unknown): UpstreamFault | undefined {
 
 function faultOf(error: Readonly<Record<string, unknown>>): UpstreamFault {
   const code = error["code"];
-  const status = statusOf(error["status_code"]) ?? statusOf(error["raw_status_code"]) ?? statusOf(code);
+  const told = ["status_code", "raw_status_code", "status", "code"].map((field) => statusOf(error[field]));
+  const status = told.find((one) => one !== undefined);
   const raw = rawText(objectOf(error["metadata"])["raw"]);
   const message = textOf(error["message"]);
   return {
