@@ -1,0 +1,257 @@
+import { randomUUID } from "node:crypto";
+import { mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { ConnectRouter } from "@connectrpc/connect";
+import { CodeAgentService, file_codeagent_v1_code_agent } from "../gen/codeagent/v1/code_agent_pb.ts";
+import { file_codeagent_v1_mcp_service } from "../gen/codeagent/v1/mcp_service_pb.ts";
+import { file_codeagent_v1_model_service, ModelService } from "../gen/codeagent/v1/model_service_pb.ts";
+import { file_codeagent_v1_plan_service } from "../gen/codeagent/v1/plan_service_pb.ts";
+import { file_codeagent_v1_schedule_service } from "../gen/codeagent/v1/schedule_service_pb.ts";
+import { file_codeagent_v1_skill_service } from "../gen/codeagent/v1/skill_service_pb.ts";
+import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
+import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
+import type { Config } from "./config.ts";
+import { lockDataDir } from "./log/lock-file.ts";
+import { openSqliteStore } from "./log/sqlite.ts";
+import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
+import { capabilityHandlers, modelHandlers } from "./rpc/capabilities.ts";
+import { errorInterceptor } from "./rpc/error-interceptor.ts";
+import { generateHandlers } from "./rpc/generate.ts";
+import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
+import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
+import { reflectionRoutes } from "./rpc/reflection.ts";
+import { sessionHandlers } from "./rpc/sessions.ts";
+import { toolHandlers } from "./rpc/tools.ts";
+import { type RunningServer, startServer } from "./server.ts";
+import type { Models } from "./session/models.ts";
+import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
+import { Sessions } from "./session/sessions.ts";
+import { indexFunctions } from "./tool/function-index.ts";
+import { localFunctions } from "./tool/local.ts";
+import { resolveWorkspace } from "./tool/workspace.ts";
+import { version } from "./version.ts";
+
+/** Takes what an operator should know; `facts` may hold an `error`. */
+export type Report = (
+  level: "debug" | "info" | "warn" | "error",
+  message: string,
+  facts?: Record<string, unknown>,
+) => void;
+
+export interface AppOptions {
+  readonly config: Config;
+  /** Where provider keys and base URLs are found. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly report: Report;
+  /** Milliseconds since 1970; default the system's clock. */
+  readonly now?: () => number;
+}
+
+export interface App {
+  /** Where it listens. */
+  readonly url: string;
+  readonly sessions: Sessions;
+  /**
+   * Ends in good order: no new calls, running turns get `graceMs` (default: the config's) to finish, what does not is
+   * left to go on at the next start. Calling it again shortens the grace to nothing.
+   */
+  close(graceMs?: number): Promise<void>;
+}
+
+const defaultSystemPrompt = `You are a coding agent. You work in a folder of source code, the workspace, and have tools to look into it. Paths are relative to the workspace. Look before you answer: list, search and read what the question is about, and name the files and lines your answer rests on. Say so when you don't know.`;
+
+/**
+ * Starts the service: data directory, store, providers, functions, sessions and the port.
+ * @throws {Error} one sentence for the operator, when something it needs can't be had; everything begun is undone.
+ */
+export async function startApp({ config, env, report, now = Date.now }: AppOptions): Promise<App> {
+  refuseWhatIsToCome(env);
+  const token = tokenFrom(config);
+  const tls = tlsFrom(config);
+  mkdirSync(config.data_dir, { recursive: true, mode: 0o700 });
+  const undo = new AsyncDisposableStack();
+  try {
+    const lock = undo.adopt(lockDataDir(config.data_dir), (held) => held.release());
+    const store = undo.adopt(openSqliteStore(join(config.data_dir, "codeagent.db")), (opened) => opened.close());
+    const registry = undo.adopt(
+      createProviderRegistry({
+        env,
+        settings: config["scripted.file"] === "" ? {} : { scripted: { file: config["scripted.file"] } },
+      }),
+      (opened) => opened.close(),
+    );
+    const roots = config.workspace_roots.length === 0 ? [config.workspace] : config.workspace_roots;
+    const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
+    const local = undo.adopt(localFunctions(), (provider) => provider.close());
+    const functions = () => indexFunctions([local]);
+    const models = modelsOf(registry);
+    const environment: TurnEnvironment = {
+      models,
+      functions,
+      systemPrompt: config.system_prompt === "" ? defaultSystemPrompt : config.system_prompt,
+      limits: {
+        ...defaultSessionLimits,
+        maxSteps: config["limits.max_steps"],
+        maxTurnMs: config["limits.max_turn_ms"],
+        maxQueuedTurns: config["limits.max_queued_turns"],
+        maxTurnsInFlight: config["limits.max_turns_in_flight"],
+      },
+      now,
+      newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,
+      report,
+    };
+    const sessions = new Sessions({ store, environment, defaultModel: config.model, defaultWorkspace });
+    const health = createHealthRegistry();
+    const stopping = new AbortController();
+    const capabilities = {
+      version,
+      maxMessageBytes: config["limits.max_message_bytes"],
+      limits: environment.limits,
+      defaultModel: config.model,
+      providers: () => registry.list(),
+      functions,
+    };
+    const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
+    const routes = (router: ConnectRouter) => {
+      router.service(CodeAgentService, {
+        ...generateHandlers(sessions, stopping.signal),
+        ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolve(name)),
+        ...capabilityHandlers(capabilities),
+        compactSession: methodToCome(
+          CodeAgentService.method.compactSession,
+          "fork the session, or begin a new one with a summary",
+        ),
+        listPendingRequests: methodToCome(
+          CodeAgentService.method.listPendingRequests,
+          "no tool of this version asks for approval",
+        ),
+        respondToRequest: methodToCome(
+          CodeAgentService.method.respondToRequest,
+          "no tool of this version asks for approval",
+        ),
+      });
+      router.service(ModelService, {
+        ...modelHandlers(capabilities),
+        listModels: methodToCome(ModelService.method.listModels, "name any model of the provider as provider/model"),
+        validateProvider: methodToCome(ModelService.method.validateProvider, "send a short Generate to the provider"),
+      });
+      router.service(ToolService, {
+        ...toolHandlers(sessions, functions, defaultWorkspace),
+        watchTools: methodToCome(ToolService.method.watchTools, "the set of tools does not change; call ListTools"),
+        checkPermission: methodToCome(ToolService.method.checkPermission, "all tools of this version only read"),
+      });
+      registerServicesToCome(router);
+      router.service(Health, healthService(health));
+      reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
+    };
+    for (const service of [CodeAgentService, ModelService, ToolService])
+      health.set(service.typeName, ServingStatus.SERVING);
+    const server = await startServer({
+      host: config.host,
+      port: config.port,
+      allowedHosts: [...config.allowed_hosts],
+      allowedOrigins: [...config.allowed_origins],
+      insecure: config.insecure,
+      limits: {
+        readMaxBytes: config["limits.max_message_bytes"],
+        writeMaxBytes: config["limits.max_message_bytes"],
+      },
+      routes,
+      connect: { interceptors: [errorInterceptor((message, facts) => report("error", message, facts))] },
+      log: report,
+      ...(token === "" ? {} : { token }),
+      ...(tls === undefined ? {} : { tls }),
+    });
+    lock.describe(`process ${process.pid} at ${server.url}`);
+    await sessions.recover();
+    const resources = undo.move();
+    return {
+      url: server.url,
+      sessions,
+      close: closing(server, sessions, health, stopping, resources, config["limits.drain_ms"]),
+    };
+  } catch (error) {
+    await undo.disposeAsync();
+    throw error;
+  }
+}
+
+/** Every proto file of the contract, for reflection. */
+export const contractFiles = [
+  file_codeagent_v1_code_agent,
+  file_codeagent_v1_model_service,
+  file_codeagent_v1_tool_service,
+  file_codeagent_v1_skill_service,
+  file_codeagent_v1_mcp_service,
+  file_codeagent_v1_plan_service,
+  file_codeagent_v1_schedule_service,
+];
+
+function closing(
+  server: RunningServer,
+  sessions: Sessions,
+  health: ReturnType<typeof createHealthRegistry>,
+  stopping: AbortController,
+  resources: AsyncDisposableStack,
+  drainMs: number,
+) {
+  let closed: Promise<void> | undefined;
+  const close = async (graceMs: number) => {
+    health.drain();
+    stopping.abort();
+    // The turns end first, then the streams that read them: the server's own grace is for their last words.
+    await Promise.all([sessions.drain(graceMs), server.drain(graceMs + 1000)]);
+    await resources.disposeAsync();
+  };
+  return async (graceMs = drainMs) => {
+    if (closed !== undefined) {
+      await Promise.all([sessions.drain(0), server.close()]);
+    }
+    closed ??= close(graceMs);
+    return closed;
+  };
+}
+
+function modelsOf(registry: ProviderRegistry): Models {
+  return {
+    find(name) {
+      const resolved = registry.resolve(name);
+      const { provider, model, dialect } = resolved;
+      return {
+        provider,
+        model,
+        dialect,
+        stream: (request, signal) => registry.streamChat(resolved, request, { signal }),
+      };
+    },
+  };
+}
+
+function refuseWhatIsToCome(env: AppOptions["env"]): void {
+  if ((env["DATABASE_URL"] ?? "") === "") return;
+  throw new Error(
+    "DATABASE_URL is set, and this version keeps sessions in its own SQLite file only; start it without DATABASE_URL",
+  );
+}
+
+function tokenFrom(config: Config): string {
+  if (config.token_file === "") return config.token;
+  return readText("token_file", config.token_file).trim();
+}
+
+function tlsFrom(config: Config): { cert: string; key: string } | undefined {
+  const { "tls.cert": cert, "tls.key": key } = config;
+  if (cert === "" && key === "") return undefined;
+  if (cert === "" || key === "") throw new Error("tls.cert and tls.key go together; one of them is missing");
+  return { cert: readText("tls.cert", cert), key: readText("tls.key", key) };
+}
+
+function readText(setting: string, file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (cause) {
+    throw new Error(`${setting}: ${file} can't be read (${cause instanceof Error ? cause.message : String(cause)})`, {
+      cause,
+    });
+  }
+}

@@ -1,0 +1,191 @@
+import { existsSync, readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { isAbsolute, join, resolve } from "node:path";
+import { parse } from "yaml";
+
+/** Reads one value; throws a sentence that says what is wanted. */
+type Read<Value> = (value: unknown, base: string) => Value;
+
+interface Setting<Value> {
+  readonly read: Read<Value>;
+  readonly byDefault: Value;
+  /** What it is for, for the table of settings. */
+  readonly about: string;
+}
+
+function setting<Value>(read: Read<Value>, byDefault: Value, about: string): Setting<Value> {
+  return { read, byDefault, about };
+}
+
+const text: Read<string> = (value) => {
+  if (typeof value === "string") return value;
+  if (typeof value === "number") return String(value);
+  throw new Error("a text is wanted");
+};
+const path: Read<string> = (value, base) => {
+  const named = text(value, base);
+  if (named === "") throw new Error("a path is wanted");
+  if (named === "~" || named.startsWith("~/")) return join(homedir(), named.slice(1));
+  return isAbsolute(named) ? named : resolve(base, named);
+};
+const flag: Read<boolean> = (value) => {
+  if (value === true || value === "true" || value === "1") return true;
+  if (value === false || value === "false" || value === "0" || value === "") return false;
+  throw new Error("true or false is wanted");
+};
+const list =
+  (read: Read<string>): Read<readonly string[]> =>
+  (value, base) => {
+    const items: unknown[] = typeof value === "string" ? value.split(",") : Array.isArray(value) ? value : [];
+    if (typeof value !== "string" && !Array.isArray(value))
+      throw new Error("a list is wanted, or texts with commas between");
+    return items.filter((item) => item !== "").map((item) => read(typeof item === "string" ? item.trim() : item, base));
+  };
+const integer =
+  (least: number, most: number): Read<number> =>
+  (value) => {
+    const number = typeof value === "string" && /^\d+$/.test(value) ? Number(value) : value;
+    if (typeof number === "number" && Number.isSafeInteger(number) && number >= least && number <= most) return number;
+    throw new Error(`a whole number from ${least} to ${most} is wanted`);
+  };
+const oneOf =
+  <const Word extends string>(words: readonly Word[]): Read<Word> =>
+  (value) => {
+    const word = words.find((candidate) => candidate === value);
+    if (word === undefined) throw new Error(`one of ${words.join(", ")} is wanted`);
+    return word;
+  };
+
+/** Every setting there is: the key in `codeagent.yaml`, and as `CODEAGENT_<KEY>` in the environment. */
+export const settings = {
+  host: setting(text, "127.0.0.1", "Address to listen on. Anything but loopback needs a token."),
+  port: setting(integer(0, 65_535), 4088, "Port to listen on; 0 for any free one."),
+  data_dir: setting(path, join(homedir(), ".codeagent"), "Where sessions are kept."),
+  workspace: setting(path, process.cwd(), "The folder agents work in when a session names none."),
+  workspace_roots: setting(
+    list(path),
+    [],
+    "Folders that sessions may choose their workspace in; by default the workspace.",
+  ),
+  model: setting(text, "", "The model asked when neither request nor session names one, as provider/model."),
+  system_prompt: setting(text, "", "System prompt of sessions that have none of their own."),
+  token: setting(text, "", "Asked for on every path, as `Authorization: Bearer`."),
+  token_file: setting(path, "", "A file with the token in it."),
+  insecure: setting(flag, false, "Listen beyond loopback without a token."),
+  allowed_hosts: setting(list(text), [], "Values of Host that are answered, besides our own address."),
+  allowed_origins: setting(list(text), [], "Origins of web pages that may call."),
+  "tls.cert": setting(path, "", "Certificate (PEM); with tls.key the port speaks TLS."),
+  "tls.key": setting(path, "", "Private key (PEM)."),
+  log_level: setting(
+    oneOf(["trace", "debug", "info", "warn", "error", "silent"]),
+    "warn",
+    "What is logged, as JSON lines on stderr.",
+  ),
+  "scripted.file": setting(path, "", "Script (YAML) of the provider `scripted`."),
+  "limits.max_message_bytes": setting(integer(1024, 1 << 30), 16 * 1024 * 1024, "Largest message received or sent."),
+  "limits.max_steps": setting(integer(1, 10_000), 50, "Model calls in a turn that names no bound."),
+  "limits.max_turn_ms": setting(integer(1, 86_400_000), 30 * 60_000, "Longest turn, in milliseconds."),
+  "limits.max_queued_turns": setting(integer(1, 10_000), 16, "Turns that may wait in one session."),
+  "limits.max_turns_in_flight": setting(integer(1, 100_000), 512, "Turns that run at the same time."),
+  "limits.drain_ms": setting(integer(0, 3_600_000), 30_000, "Time running turns get to finish at SIGTERM."),
+} as const;
+
+type Settings = typeof settings;
+export type SettingKey = keyof Settings;
+
+/** All settings, each with its value. */
+export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setting<infer Value> ? Value : never };
+
+export interface ConfigSources {
+  /** Path of the YAML file; without it `codeagent.yaml` in the working directory, if there is one. */
+  readonly file?: string;
+  /** Values that win over everything, by key; from the command line. */
+  readonly flags?: { readonly [Key in SettingKey]?: unknown };
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly workingDirectory: string;
+}
+
+/**
+ * Reads the configuration: flags, else environment, else file, else defaults. Relative paths count from the working
+ * directory, those of the file from the file.
+ * @throws {Error} one sentence naming key, source and what is wanted.
+ */
+export function readConfig(sources: ConfigSources): Config {
+  const { workingDirectory } = sources;
+  const file = sources.file ?? join(workingDirectory, "codeagent.yaml");
+  const fromFile = sources.file !== undefined || existsSync(file) ? readFile(file) : new Map<string, unknown>();
+  for (const key of fromFile.keys()) {
+    if (!Object.hasOwn(settings, key))
+      throw new Error(`${file}: there is no setting ${key}; there are: ${Object.keys(settings).join(", ")}`);
+  }
+  const value = <Value>(key: SettingKey, { read, byDefault }: Setting<Value>): Value => {
+    const flagged = sources.flags?.[key];
+    if (flagged !== undefined) return readFrom(`--${key.replaceAll(/[_.]/g, "-")}`, flagged, read, workingDirectory);
+    const name = environmentName(key);
+    const fromEnvironment = sources.env[name];
+    if (fromEnvironment !== undefined && fromEnvironment !== "")
+      return readFrom(name, fromEnvironment, read, workingDirectory);
+    const written = fromFile.get(key);
+    return written === undefined ? byDefault : readFrom(`${key} in ${file}`, written, read, resolve(file, ".."));
+  };
+  return {
+    host: value("host", settings.host),
+    port: value("port", settings.port),
+    data_dir: value("data_dir", settings.data_dir),
+    workspace: value("workspace", { ...settings.workspace, byDefault: workingDirectory }),
+    workspace_roots: value("workspace_roots", settings.workspace_roots),
+    model: value("model", settings.model),
+    system_prompt: value("system_prompt", settings.system_prompt),
+    token: value("token", settings.token),
+    token_file: value("token_file", settings.token_file),
+    insecure: value("insecure", settings.insecure),
+    allowed_hosts: value("allowed_hosts", settings.allowed_hosts),
+    allowed_origins: value("allowed_origins", settings.allowed_origins),
+    "tls.cert": value("tls.cert", settings["tls.cert"]),
+    "tls.key": value("tls.key", settings["tls.key"]),
+    log_level: value("log_level", settings.log_level),
+    "scripted.file": value("scripted.file", settings["scripted.file"]),
+    "limits.max_message_bytes": value("limits.max_message_bytes", settings["limits.max_message_bytes"]),
+    "limits.max_steps": value("limits.max_steps", settings["limits.max_steps"]),
+    "limits.max_turn_ms": value("limits.max_turn_ms", settings["limits.max_turn_ms"]),
+    "limits.max_queued_turns": value("limits.max_queued_turns", settings["limits.max_queued_turns"]),
+    "limits.max_turns_in_flight": value("limits.max_turns_in_flight", settings["limits.max_turns_in_flight"]),
+    "limits.drain_ms": value("limits.drain_ms", settings["limits.drain_ms"]),
+  };
+}
+
+/** The name of a setting in the environment. */
+export function environmentName(key: SettingKey): string {
+  return `CODEAGENT_${key.replaceAll(".", "_").toUpperCase()}`;
+}
+
+/** A file that was not named is read without a word when it is missing; a named one has to be there. */
+function readFile(file: string): Map<string, unknown> {
+  let content: unknown;
+  try {
+    content = parse(readFileSync(file, "utf8"), { maxAliasCount: 0 });
+  } catch (cause) {
+    throw new Error(`${file} can't be read: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  }
+  if (content === null || content === undefined) return new Map();
+  if (!isMapping(content)) throw new Error(`${file}: settings as "key: value" are wanted`);
+  const flat = new Map<string, unknown>();
+  for (const [key, value] of Object.entries(content)) {
+    if (!isMapping(value)) flat.set(key, value);
+    else for (const [inner, innerValue] of Object.entries(value)) flat.set(`${key}.${inner}`, innerValue);
+  }
+  return flat;
+}
+
+function readFrom<Value>(source: string, value: unknown, read: Read<Value>, base: string): Value {
+  try {
+    return read(value, base);
+  } catch (error) {
+    const wanted = error instanceof Error ? error.message : String(error);
+    throw new Error(`${source} is ${JSON.stringify(value)}: ${wanted}`, { cause: error });
+  }
+}
+
+function isMapping(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

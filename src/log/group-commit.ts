@@ -1,0 +1,46 @@
+/**
+ * Collects operations and commits those that came together as one. The first operation is committed at once; what
+ * arrives while a commit is under way goes into the next one. No timer: the batch grows with the load, and the wait is
+ * one commit.
+ *
+ * @typeParam Operation what a commit is made of
+ */
+export class GroupCommit<Operation> {
+  readonly #commit: (operations: readonly Operation[]) => Promise<readonly unknown[]>;
+  #waiting: { operation: Operation; resolve: (result: unknown) => void; reject: (error: unknown) => void }[] = [];
+  #running: Promise<void> | undefined;
+
+  /** @param commit does all operations or none and returns one result each, in order; when it throws, all of them fail. */
+  constructor(commit: (operations: readonly Operation[]) => Promise<readonly unknown[]>) {
+    this.#commit = commit;
+  }
+
+  /** Resolves with the operation's result once it is durable; `read` parses the result. */
+  submit<Result>(operation: Operation, read: (result: unknown) => Result): Promise<Result> {
+    return new Promise<Result>((resolve, reject) => {
+      this.#waiting.push({ operation, resolve: (result) => resolve(read(result)), reject });
+      this.#running ??= this.#run();
+    });
+  }
+
+  /** Resolves when nothing waits any more. */
+  async settled(): Promise<void> {
+    while (this.#running !== undefined) await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting;
+      this.#waiting = [];
+      try {
+        const results = await this.#commit(batch.map((entry) => entry.operation));
+        for (const [index, entry] of batch.entries()) entry.resolve(results[index]);
+      } catch (error) {
+        for (const entry of batch) entry.reject(error);
+      }
+      if (this.#waiting.length > 0) await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+    this.#running = undefined;
+  }
+}

@@ -1,0 +1,466 @@
+import { randomBytes } from "node:crypto";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { AgentError } from "../chat/error.ts";
+import { GroupCommit } from "./group-commit.ts";
+import type {
+  Append,
+  Claim,
+  Fence,
+  InboxEntry,
+  NewInboxEntry,
+  NewSession,
+  SentEntry,
+  SessionPosition,
+  Store,
+  StoredEvent,
+  StoredSession,
+} from "./store.ts";
+
+/** Grows with every change of the tables; an older build refuses a newer file. */
+const schemaVersion = 1;
+
+const schema = `
+create table if not exists sessions (
+  id text primary key, tenant text not null, parent_id text not null, parent_seq bigint not null,
+  next_seq bigint not null, owner text, epoch bigint not null, token text not null, runnable integer not null,
+  config blob not null, config_version bigint not null, summary blob not null,
+  request_id text not null, request_hash text not null, created_at bigint not null, updated_at bigint not null);
+create index if not exists sessions_by_age on sessions (tenant, created_at, id);
+create index if not exists sessions_runnable on sessions (id) where runnable = 1;
+create table if not exists events (
+  session_id text not null, seq bigint not null, epoch bigint not null, turn_id text not null, kind text not null,
+  body blob not null, at bigint not null, primary key (session_id, seq)) without rowid;
+create table if not exists inbox (
+  n integer primary key autoincrement, session_id text not null, key text not null, kind text not null,
+  turn_id text not null, principal text not null, body blob not null, hash text not null, at bigint not null,
+  taken_at bigint, first_seq bigint,
+  unique (session_id, key));
+create index if not exists inbox_waiting on inbox (session_id, n) where taken_at is null;
+create table if not exists blobs (
+  session_id text not null, digest text not null, body blob not null, primary key (session_id, digest));
+`;
+
+const selectSession = `select *, (select count(*) from inbox
+  where inbox.session_id = sessions.id and taken_at is null and inbox.kind = 'turn') as waiting_turns from sessions`;
+
+type Row = Record<string, unknown>;
+type Write = () => unknown;
+
+/**
+ * The embedded store: one SQLite file, WAL, every commit synced to the disk, writes of one moment committed together.
+ * One process per file (`lockDataDir`), so whoever owned a session before this process started is dead.
+ * @throws {AgentError} `failed_precondition` when the file was written by a newer version.
+ */
+export function openSqliteStore(path: string): Store {
+  const database = new DatabaseSync(path);
+  database.exec("pragma journal_mode = wal; pragma synchronous = full; pragma busy_timeout = 5000");
+  const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
+  if (version > schemaVersion) {
+    database.close();
+    throw new AgentError(
+      "failed_precondition",
+      `the database has schema version ${version} and this build knows up to ${schemaVersion}; use a newer build`,
+    );
+  }
+  database.exec(`${schema}; pragma user_version = ${schemaVersion}`);
+  database.exec("update sessions set owner = null where owner is not null");
+  return new SqliteStore(database);
+}
+
+class SqliteStore implements Store {
+  readonly #database: DatabaseSync;
+  readonly #statements = new Map<string, StatementSync>();
+  readonly #commits: GroupCommit<Write>;
+  readonly #replica = randomBytes(12).toString("hex");
+  #closed = false;
+
+  constructor(database: DatabaseSync) {
+    this.#database = database;
+    this.#commits = new GroupCommit((writes) => this.#commit(writes));
+  }
+
+  createSession(session: NewSession) {
+    return this.#write(() => this.#insertSession(session, 1));
+  }
+
+  async readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined> {
+    const row = this.#get(`${selectSession} where id = ? and tenant = ?`, sessionId, tenant);
+    return row === undefined ? undefined : storedSession(row);
+  }
+
+  async listSessions(tenant: string, before: SessionPosition | undefined, limit: number) {
+    const rows =
+      before === undefined
+        ? this.#all(`${selectSession} where tenant = ? order by created_at desc, id desc limit ?`, tenant, limit)
+        : this.#all(
+            `${selectSession} where tenant = ? and (created_at, id) < (?, ?) order by created_at desc, id desc limit ?`,
+            tenant,
+            before.createdMs,
+            before.sessionId,
+            limit,
+          );
+    return rows.map(storedSession);
+  }
+
+  updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean> {
+    return this.#write(
+      () =>
+        this.#run(
+          "update sessions set config = ?, config_version = config_version + 1, updated_at = ? where id = ? and config_version = ?",
+          config,
+          atMs,
+          sessionId,
+          seenVersion,
+        ) > 0,
+    );
+  }
+
+  deleteSession(tenant: string, sessionId: string): Promise<boolean> {
+    return this.#write(() => {
+      if (this.#run("delete from sessions where id = ? and tenant = ?", sessionId, tenant) === 0) return false;
+      for (const table of ["events", "inbox", "blobs"])
+        this.#run(`delete from ${table} where session_id = ?`, sessionId);
+      return true;
+    });
+  }
+
+  forkSession(parentId: string, throughSeq: number, session: NewSession) {
+    return this.#write(() => {
+      const result = this.#insertSession(session, throughSeq + 1);
+      if (!result.created) return result;
+      this.#run(
+        "insert into events select ?, seq, 0, turn_id, kind, body, at from events where session_id = ? and seq <= ?",
+        session.sessionId,
+        parentId,
+        throughSeq,
+      );
+      this.#run(
+        "insert or ignore into blobs select ?, digest, body from blobs where session_id = ?",
+        session.sessionId,
+        parentId,
+      );
+      return result;
+    });
+  }
+
+  send(entry: NewInboxEntry): Promise<SentEntry | "full" | undefined> {
+    return this.#write(() => {
+      const session = this.#get(
+        "select next_seq from sessions where id = ? and tenant = ?",
+        entry.sessionId,
+        entry.tenant,
+      );
+      if (session === undefined) return undefined;
+      const headSeq = numberOf(session, "next_seq") - 1;
+      const taken = this.#get(
+        "select turn_id, hash, first_seq from inbox where session_id = ? and key = ?",
+        entry.sessionId,
+        entry.key,
+      );
+      if (taken !== undefined) {
+        const firstSeq = taken["first_seq"] === null ? undefined : numberOf(taken, "first_seq");
+        return { inserted: false, turnId: textOf(taken, "turn_id"), hash: textOf(taken, "hash"), firstSeq, headSeq };
+      }
+      const waiting = this.#get(
+        "select count(*) as count from inbox where session_id = ? and kind = ? and taken_at is null",
+        entry.sessionId,
+        entry.kind,
+      );
+      if (numberOf(waiting, "count") >= entry.waitingLimit) return "full";
+      this.#run(
+        "insert into inbox (session_id, key, kind, turn_id, principal, body, hash, at) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        entry.sessionId,
+        entry.key,
+        entry.kind,
+        entry.turnId,
+        entry.principal,
+        entry.body,
+        entry.hash,
+        entry.atMs,
+      );
+      this.#run("update sessions set runnable = 1 where id = ?", entry.sessionId);
+      return { inserted: true, turnId: entry.turnId, hash: entry.hash, firstSeq: undefined, headSeq };
+    });
+  }
+
+  async readInbox(sessionId: string): Promise<readonly InboxEntry[]> {
+    return this.#all(
+      "select key, kind, turn_id, principal, body, at from inbox where session_id = ? and taken_at is null order by n",
+      sessionId,
+    ).map((row) => ({
+      key: textOf(row, "key"),
+      kind: textOf(row, "kind") === "cancel" ? "cancel" : "turn",
+      turnId: textOf(row, "turn_id"),
+      principal: textOf(row, "principal"),
+      body: bytesOf(row, "body"),
+      atMs: numberOf(row, "at"),
+    }));
+  }
+
+  claim(sessionId: string): Promise<Claim | undefined> {
+    return this.#write(() => {
+      const before = this.#get("select owner, token from sessions where id = ?", sessionId);
+      if (before === undefined || before["owner"] !== null) return undefined;
+      const token = randomBytes(16).toString("hex");
+      const row = this.#get(
+        "update sessions set owner = ?, epoch = epoch + 1, token = ? where id = ? and owner is null returning epoch, next_seq, config",
+        this.#replica,
+        token,
+        sessionId,
+      );
+      if (row === undefined) return undefined;
+      return {
+        fence: { epoch: numberOf(row, "epoch"), token },
+        previousToken: textOf(before, "token"),
+        headSeq: numberOf(row, "next_seq") - 1,
+        config: bytesOf(row, "config"),
+      };
+    });
+  }
+
+  release(sessionId: string, fence: Fence, unfinished: boolean): Promise<boolean> {
+    return this.#write(() => {
+      const waits =
+        unfinished ||
+        this.#get("select 1 from inbox where session_id = ? and taken_at is null limit 1", sessionId) !== undefined;
+      const released = this.#run(
+        "update sessions set owner = null, runnable = ? where id = ? and epoch = ? and token = ?",
+        waits ? 1 : 0,
+        sessionId,
+        fence.epoch,
+        fence.token,
+      );
+      return waits && released > 0;
+    });
+  }
+
+  append(append: Append): Promise<{ readonly baseSeq: number } | undefined> {
+    return this.#write(() => {
+      const count = append.events.length;
+      const row = this.#get(
+        "update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary) where id = ? and epoch = ? and token = ? returning next_seq",
+        count,
+        append.atMs,
+        append.summary ?? null,
+        append.sessionId,
+        append.fence.epoch,
+        append.fence.token,
+      );
+      if (row === undefined) return undefined;
+      const baseSeq = numberOf(row, "next_seq") - count;
+      for (const [index, event] of append.events.entries()) {
+        this.#run(
+          "insert into events (session_id, seq, epoch, turn_id, kind, body, at) values (?, ?, ?, ?, ?, ?, ?)",
+          append.sessionId,
+          baseSeq + index,
+          append.fence.epoch,
+          append.turnId,
+          event.kind,
+          event.body,
+          append.atMs,
+        );
+      }
+      this.#insertBlobs(append.sessionId, append.blobs ?? []);
+      for (const key of append.takenKeys ?? []) {
+        this.#run(
+          "update inbox set taken_at = ?, first_seq = ?, body = x'' where session_id = ? and key = ?",
+          append.atMs,
+          baseSeq,
+          append.sessionId,
+          key,
+        );
+      }
+      return { baseSeq };
+    });
+  }
+
+  async runnableSessions(limit: number): Promise<readonly string[]> {
+    return this.#all("select id from sessions where runnable = 1 and owner is null order by id limit ?", limit).map(
+      (row) => textOf(row, "id"),
+    );
+  }
+
+  async readEvents(sessionId: string, afterSeq: number, limit: number, limitBytes: number) {
+    const events: StoredEvent[] = [];
+    let bytes = 0;
+    const statement = this.#statement(
+      "select seq, body from events where session_id = ? and seq > ? order by seq limit ?",
+    );
+    for (const row of statement.iterate(sessionId, afterSeq, limit)) {
+      const event = storedEvent(row);
+      events.push(event);
+      bytes += event.body.length;
+      if (bytes >= limitBytes) break;
+    }
+    return events;
+  }
+
+  async readHistory(sessionId: string, afterSeq: number, limit: number): Promise<readonly StoredEvent[]> {
+    return this.#all(
+      "select seq, body from events where session_id = ? and seq > ? and kind not in ('block-start', 'block-delta', 'tool-output') order by seq limit ?",
+      sessionId,
+      afterSeq,
+      limit,
+    ).map(storedEvent);
+  }
+
+  async readBlob(sessionId: string, digest: string): Promise<Uint8Array | undefined> {
+    const row = this.#get("select body from blobs where session_id = ? and digest = ?", sessionId, digest);
+    return row === undefined ? undefined : bytesOf(row, "body");
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    await this.#commits.settled();
+    this.#closed = true;
+    this.#database.close();
+  }
+
+  #insertSession(session: NewSession, nextSeq: number): { created: boolean; session: StoredSession } {
+    const created =
+      this.#run(
+        `insert into sessions (id, tenant, parent_id, parent_seq, next_seq, owner, epoch, token, runnable, config,
+           config_version, summary, request_id, request_hash, created_at, updated_at)
+         values (?, ?, ?, ?, ?, null, 0, '', 0, ?, 1, ?, ?, ?, ?, ?) on conflict (id) do nothing`,
+        session.sessionId,
+        session.tenant,
+        session.parentId,
+        session.parentSeq,
+        nextSeq,
+        session.config,
+        session.summary,
+        session.requestId,
+        session.requestHash,
+        session.atMs,
+        session.atMs,
+      ) > 0;
+    if (created) this.#insertBlobs(session.sessionId, session.blobs);
+    const row = this.#get(`${selectSession} where id = ?`, session.sessionId);
+    if (row === undefined)
+      throw new AgentError("internal", `session ${session.sessionId} was written and is not there`);
+    return { created, session: storedSession(row) };
+  }
+
+  #insertBlobs(sessionId: string, blobs: readonly { digest: string; body: Uint8Array }[]): void {
+    for (const blob of blobs) {
+      this.#run(
+        "insert or ignore into blobs (session_id, digest, body) values (?, ?, ?)",
+        sessionId,
+        blob.digest,
+        blob.body,
+      );
+    }
+  }
+
+  #write<Result>(operation: () => Result): Promise<Result> {
+    if (this.#closed) return Promise.reject(new AgentError("unavailable", "the store is closed"));
+    let outcome: { value: Result } | undefined;
+    return this.#commits.submit(
+      () => {
+        outcome = { value: operation() };
+      },
+      () => {
+        if (outcome === undefined) throw new AgentError("internal", "a committed write left no result");
+        return outcome.value;
+      },
+    );
+  }
+
+  async #commit(writes: readonly Write[]): Promise<readonly unknown[]> {
+    try {
+      this.#database.exec("begin immediate");
+      for (const write of writes) write();
+      this.#database.exec("commit");
+    } catch (cause) {
+      try {
+        if (this.#database.isTransaction) this.#database.exec("rollback");
+      } catch (rollbackError) {
+        throw storeError(new AggregateError([cause, rollbackError], "rollback failed"));
+      }
+      throw storeError(cause);
+    }
+    return writes.map(() => undefined);
+  }
+
+  #statement(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.#database.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  #run(sql: string, ...values: (string | number | Uint8Array | null)[]): number {
+    return Number(this.#statement(sql).run(...values).changes);
+  }
+
+  #get(sql: string, ...values: (string | number | Uint8Array | null)[]): Row | undefined {
+    return this.#statement(sql).get(...values);
+  }
+
+  #all(sql: string, ...values: (string | number | Uint8Array | null)[]): Row[] {
+    return this.#statement(sql).all(...values);
+  }
+}
+
+/** Errors of SQLite in our own words: a full disk is the operator's to mend, the rest is the store being unreachable. */
+function storeError(cause: unknown): AgentError {
+  if (cause instanceof AgentError) return cause;
+  const message = cause instanceof Error ? cause.message : String(cause);
+  if (/disk is full|SQLITE_FULL/i.test(message)) {
+    return new AgentError(
+      "resource_exhausted",
+      "the server's disk is full: nothing was saved; make room and try again",
+      {
+        reason: "DISK_FULL",
+        detail: { retryable: true },
+        cause,
+      },
+    );
+  }
+  return new AgentError("unavailable", "the session store failed and nothing was saved; try again", {
+    reason: "STORE_FAILED",
+    detail: { retryable: true },
+    cause,
+  });
+}
+
+function storedSession(row: Row): StoredSession {
+  return {
+    sessionId: textOf(row, "id"),
+    parentId: textOf(row, "parent_id"),
+    parentSeq: numberOf(row, "parent_seq"),
+    config: bytesOf(row, "config"),
+    configVersion: numberOf(row, "config_version"),
+    summary: bytesOf(row, "summary"),
+    headSeq: numberOf(row, "next_seq") - 1,
+    requestId: textOf(row, "request_id"),
+    requestHash: textOf(row, "request_hash"),
+    waitingTurns: numberOf(row, "waiting_turns"),
+    createdMs: numberOf(row, "created_at"),
+    updatedMs: numberOf(row, "updated_at"),
+  };
+}
+
+function storedEvent(row: Row): StoredEvent {
+  return { seq: numberOf(row, "seq"), body: bytesOf(row, "body") };
+}
+
+function numberOf(row: Row | undefined, column: string): number {
+  const value = row?.[column];
+  if (typeof value !== "number") throw new AgentError("internal", `column ${column} is no number`);
+  return value;
+}
+
+function textOf(row: Row, column: string): string {
+  const value = row[column];
+  if (typeof value !== "string") throw new AgentError("internal", `column ${column} is no text`);
+  return value;
+}
+
+function bytesOf(row: Row, column: string): Uint8Array {
+  const value = row[column];
+  if (!(value instanceof Uint8Array)) throw new AgentError("internal", `column ${column} is no bytes`);
+  return value;
+}

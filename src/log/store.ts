@@ -1,0 +1,169 @@
+/**
+ * The memory of the service: sessions, their logs and their inboxes. Everything is bytes and numbers here; what they
+ * mean is said in `convert`. SQLite and PostgreSQL are two drivers of this interface, held to one suite of tests.
+ *
+ * Every method resolves when its effect is durable, and rejects with `AgentError` `resource_exhausted` when there is no
+ * room and `unavailable` when the store can't be reached.
+ */
+export interface Store {
+  /** Creates a session. When the id is taken nothing changes and the one that has it is returned. */
+  createSession(session: NewSession): Promise<{ readonly created: boolean; readonly session: StoredSession }>;
+  readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined>;
+  /** Newest first; `before` is the last of the page before. */
+  listSessions(tenant: string, before: SessionPosition | undefined, limit: number): Promise<readonly StoredSession[]>;
+  /** Replaces the config if it still is the version that was read; says whether it was. */
+  updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean>;
+  /** Removes a session with its log, inbox and blobs; its owner is fenced from then on. Says whether it was there. */
+  deleteSession(tenant: string, sessionId: string): Promise<boolean>;
+  /** Creates a session whose log is the first `throughSeq` events of the parent's. As `createSession` when the id is taken. */
+  forkSession(
+    parentId: string,
+    throughSeq: number,
+    session: NewSession,
+  ): Promise<{ readonly created: boolean; readonly session: StoredSession }>;
+
+  /**
+   * Puts a command into a session's inbox and makes the session runnable. When the key is taken nothing changes and the
+   * entry that has it is returned with `inserted: false`. `undefined`: there is no such session. `full`: as many
+   * entries of this kind wait as `waitingLimit` allows.
+   */
+  send(entry: NewInboxEntry): Promise<SentEntry | "full" | undefined>;
+  /** The commands that were not taken yet, in order of arrival. */
+  readInbox(sessionId: string): Promise<readonly InboxEntry[]>;
+
+  /** Takes ownership if nobody alive has it. `undefined`: somebody has, or there is no such session. */
+  claim(sessionId: string): Promise<Claim | undefined>;
+  /**
+   * Gives ownership up; says whether there is more to do, so that somebody should claim again.
+   * @param unfinished a turn was begun and has not finished
+   */
+  release(sessionId: string, fence: Fence, unfinished: boolean): Promise<boolean>;
+  /** The only way to write a log. `undefined`: fenced, somebody else owns the session now; write nothing more. */
+  append(append: Append): Promise<{ readonly baseSeq: number } | undefined>;
+  /** Sessions with waiting commands or an unfinished turn that nobody alive owns. */
+  runnableSessions(limit: number): Promise<readonly string[]>;
+
+  /** Events after a cursor, in order, at most `limit` of them and no more than about `limitBytes`. */
+  readEvents(sessionId: string, afterSeq: number, limit: number, limitBytes: number): Promise<readonly StoredEvent[]>;
+  /** Events of the given kinds, in order: what a fold needs. */
+  readHistory(sessionId: string, afterSeq: number, limit: number): Promise<readonly StoredEvent[]>;
+  /** The bytes kept beside the log under their digest. */
+  readBlob(sessionId: string, digest: string): Promise<Uint8Array | undefined>;
+
+  /** Waits for what was begun, then closes. */
+  close(): Promise<void>;
+}
+
+/** Says who may write a log: changes with every claim, so that an owner that was declared dead can't write. */
+export interface Fence {
+  readonly epoch: number;
+  readonly token: string;
+}
+
+export interface NewSession {
+  readonly sessionId: string;
+  readonly tenant: string;
+  readonly parentId: string;
+  readonly parentSeq: number;
+  readonly config: Uint8Array;
+  readonly summary: Uint8Array;
+  /** Bytes kept beside the log. */
+  readonly blobs: readonly Blob[];
+  /** Idempotency key of the request that creates it, empty for none, and a hash of its payload. */
+  readonly requestId: string;
+  readonly requestHash: string;
+  readonly atMs: number;
+}
+
+export interface StoredSession {
+  readonly sessionId: string;
+  readonly parentId: string;
+  readonly parentSeq: number;
+  readonly config: Uint8Array;
+  readonly configVersion: number;
+  /** What the owner noted last of the fold, so that lists need not fold. */
+  readonly summary: Uint8Array;
+  /** 0 for an empty log. */
+  readonly headSeq: number;
+  readonly requestId: string;
+  readonly requestHash: string;
+  /** Turns in the inbox. */
+  readonly waitingTurns: number;
+  readonly createdMs: number;
+  readonly updatedMs: number;
+}
+
+export interface SessionPosition {
+  readonly createdMs: number;
+  readonly sessionId: string;
+}
+
+export interface Blob {
+  readonly digest: string;
+  readonly body: Uint8Array;
+}
+
+export type InboxKind = "turn" | "cancel";
+
+export interface NewInboxEntry {
+  readonly sessionId: string;
+  readonly tenant: string;
+  /** Unique in the session: what makes a command idempotent. */
+  readonly key: string;
+  readonly kind: InboxKind;
+  /** The turn it asks for or is about. */
+  readonly turnId: string;
+  /** Who sends it. */
+  readonly principal: string;
+  readonly body: Uint8Array;
+  readonly hash: string;
+  readonly atMs: number;
+  /** Most entries of this kind that may wait. */
+  readonly waitingLimit: number;
+}
+
+export interface InboxEntry {
+  readonly key: string;
+  readonly kind: InboxKind;
+  readonly turnId: string;
+  readonly principal: string;
+  readonly body: Uint8Array;
+  readonly atMs: number;
+}
+
+export interface SentEntry {
+  readonly inserted: boolean;
+  /** The turn of the entry that has the key. */
+  readonly turnId: string;
+  readonly hash: string;
+  /** For an entry already taken: the first event of its turn. */
+  readonly firstSeq: number | undefined;
+  /** The log's head when the command was sent. */
+  readonly headSeq: number;
+}
+
+export interface Claim {
+  readonly fence: Fence;
+  /** Token of the owner before; a fold kept from then is still true if head and token agree. */
+  readonly previousToken: string;
+  readonly headSeq: number;
+  readonly config: Uint8Array;
+}
+
+export interface Append {
+  readonly sessionId: string;
+  readonly fence: Fence;
+  readonly events: readonly { readonly kind: string; readonly body: Uint8Array }[];
+  readonly turnId: string;
+  readonly atMs: number;
+  /** Bytes kept beside the log, for what is too large for an event. */
+  readonly blobs?: readonly Blob[];
+  /** Inbox entries that these events answer. */
+  readonly takenKeys?: readonly string[];
+  readonly summary?: Uint8Array;
+}
+
+export interface StoredEvent {
+  readonly seq: number;
+  readonly body: Uint8Array;
+}

@@ -1,0 +1,70 @@
+import type { ServiceImpl } from "@connectrpc/connect";
+import type { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { AgentError } from "../chat/error.ts";
+import type { TurnRequest } from "../chat/request.ts";
+import { turnRequestFromProto } from "../convert/proto/request.ts";
+import { turnAnswerToProto } from "../convert/proto/response.ts";
+import type { Sessions } from "../session/sessions.ts";
+import { foldTurnAnswer } from "../session/turn-answer.ts";
+import { theCaller } from "./caller.ts";
+import { chunkStream, controlChunk } from "./chunk-stream.ts";
+import { optionalSessionIdFrom, requestIdFrom, seqFrom, sessionIdFrom } from "./request-fields.ts";
+
+const silenceMs = 15_000;
+
+/** Turns and the streams of their events. */
+export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) {
+  return {
+    async generate(request, context) {
+      const turn = await sessions.startTurn(theCaller, checked(turnRequestFromProto(request)));
+      const fold = foldTurnAnswer(turn.sessionId);
+      for await (const records of turn.read(context.signal)) for (const record of records) fold.add(record);
+      if (fold.failure !== undefined) throw fold.failure;
+      if (fold.answer === undefined) throw new AgentError("internal", `turn ${turn.turnId} ended without a last event`);
+      return turnAnswerToProto(fold.answer);
+    },
+    async *streamGenerate(request, context) {
+      const turn = await sessions.startTurn(theCaller, checked(turnRequestFromProto(request)));
+      yield* chunkStream(turn.sessionId, turn.read(context.signal), silenceMs);
+    },
+    async *subscribeSession(request, context) {
+      const sessionId = sessionIdFrom(request.sessionId);
+      const afterSeq = seqFrom(request.afterSeq, "after_seq");
+      const log = await sessions.subscribe(theCaller, sessionId, afterSeq, request.follow);
+      const signal = AbortSignal.any([context.signal, shuttingDown]);
+      const batches = log.read(signal);
+      try {
+        yield controlChunk(sessionId, {
+          case: "streamReady",
+          value: { headSeq: BigInt(log.headSeq), earliestSeq: BigInt(log.earliestSeq) },
+        });
+        yield* chunkStream(sessionId, batches, silenceMs);
+      } catch (error) {
+        if (!shuttingDown.aborted || context.signal.aborted) throw error;
+        throw new AgentError("unavailable", "the server is shutting down; come back with the last seq you have", {
+          reason: "SHUTTING_DOWN",
+          detail: { retryable: true },
+          retryAfterMs: 1000,
+        });
+      } finally {
+        await batches.return(undefined);
+      }
+    },
+  } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
+}
+
+/** Refuses what is in the contract and not in this version, rather than leave it out in silence. */
+function checked(request: TurnRequest): TurnRequest {
+  optionalSessionIdFrom(request.sessionId);
+  requestIdFrom(request.requestId);
+  const { budget, stateful } = request.options;
+  if (budget?.maxCostNanoUsd !== undefined)
+    throw notYet("options.budget.max_cost_nano_usd", "bound tokens or time instead");
+  if (stateful !== undefined) throw notYet("options.stateful", "send the conversation, or use a session");
+  return request;
+}
+
+/** @param meanwhile what a caller can do instead */
+export function notYet(field: string, meanwhile: string): AgentError {
+  return new AgentError("unimplemented", `${field} is not available in this version of the server; ${meanwhile}`);
+}

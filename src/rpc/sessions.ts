@@ -1,0 +1,174 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import type { ServiceImpl } from "@connectrpc/connect";
+import {
+  type CodeAgentService,
+  type CreateSessionRequest,
+  type Session,
+  SessionSchema,
+  type UpdateSessionRequest,
+} from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { invalidField } from "../chat/error.ts";
+import type { SessionConfig } from "../chat/session-config.ts";
+import { messageToProto } from "../convert/proto/message.ts";
+import { budgetToProto } from "../convert/proto/request.ts";
+import {
+  permissionPolicyToProto,
+  sessionConfigFromProto,
+  sessionConfigToProto,
+} from "../convert/proto/session-config.ts";
+import { usageToProto } from "../convert/proto/usage.ts";
+import type { Sessions, SessionView } from "../session/sessions.ts";
+import { theCaller } from "./caller.ts";
+import { notYet } from "./generate.ts";
+import {
+  optionalSessionIdFrom,
+  pageSizeFrom,
+  pageTokenFor,
+  pageTokenFrom,
+  requestIdFrom,
+  seqFrom,
+  sessionIdFrom,
+} from "./request-fields.ts";
+
+const maxPage = 1000;
+
+/** Sessions as resources. */
+export function sessionHandlers(
+  sessions: Sessions,
+  /** The real folder behind the one a request names; the server's own for an empty one. */
+  workspaceFrom: (named: string) => Promise<string>,
+  /** Refuses a model that can't be asked. */
+  checkModel: (name: string) => void,
+) {
+  return {
+    async createSession(request) {
+      const sessionId = optionalSessionIdFrom(request.sessionId);
+      const requestId = requestIdFrom(request.requestId);
+      const config = configFrom(request);
+      if (config.model !== "") checkModel(config.model);
+      const workspace = await workspaceFrom(config.workspace);
+      return sessionToProto(await sessions.create(theCaller, { ...config, workspace }, sessionId, requestId));
+    },
+    async getSession(request) {
+      return sessionToProto(await sessions.get(theCaller, sessionIdFrom(request.sessionId)));
+    },
+    async listSessions(request) {
+      const limit = pageSizeFrom(request.pageSize, 50, maxPage);
+      const [createdMs, sessionId] = pageTokenFrom(request.pageToken) ?? [];
+      if (request.pageToken !== "" && (typeof createdMs !== "number" || typeof sessionId !== "string")) {
+        throw invalidField("page_token", "is not a token of this list; leave it out to begin anew");
+      }
+      const before =
+        typeof createdMs === "number" && typeof sessionId === "string" ? { createdMs, sessionId } : undefined;
+      const page = await sessions.list(theCaller, before, limit + 1);
+      const last = page[limit - 1];
+      return {
+        sessions: page.slice(0, limit).map(sessionToProto),
+        nextPageToken: page.length > limit && last !== undefined ? pageTokenFor([last.createdMs, last.sessionId]) : "",
+      };
+    },
+    async updateSession(request) {
+      const sessionId = sessionIdFrom(request.sessionId);
+      requestIdFrom(request.requestId);
+      // The fields are checked by the same code as those of a new session.
+      const given = configFrom(updateAsCreate(request));
+      if (given.model !== "") checkModel(given.model);
+      const change = (config: SessionConfig) => updatedConfig(config, given, request);
+      return sessionToProto(await sessions.update(theCaller, sessionId, change));
+    },
+    async deleteSession(request) {
+      requestIdFrom(request.requestId);
+      await sessions.delete(theCaller, sessionIdFrom(request.sessionId));
+      return {};
+    },
+    async forkSession(request) {
+      const throughSeq = request.throughSeq === undefined ? undefined : seqFrom(request.throughSeq, "through_seq");
+      return sessionToProto(
+        await sessions.fork(theCaller, sessionIdFrom(request.sessionId), throughSeq, {
+          sessionId: optionalSessionIdFrom(request.newSessionId, "new_session_id"),
+          title: request.title,
+          requestId: requestIdFrom(request.requestId),
+        }),
+      );
+    },
+    async listMessages(request) {
+      const sessionId = sessionIdFrom(request.sessionId);
+      const limit = pageSizeFrom(request.pageSize, 100, maxPage);
+      const [offset = 0] = pageTokenFrom(request.pageToken) ?? [];
+      if (typeof offset !== "number" || !Number.isSafeInteger(offset) || offset < 0) {
+        throw invalidField("page_token", "is not a token of this list; leave it out to begin anew");
+      }
+      const { messages, more } = await sessions.messages(theCaller, sessionId, offset, limit);
+      return { messages: messages.map(messageToProto), nextPageToken: more ? pageTokenFor([offset + limit]) : "" };
+    },
+    async cancelTurn(request) {
+      requestIdFrom(request.requestId);
+      return sessions.cancelTurn(theCaller, sessionIdFrom(request.sessionId), request.turnId ?? "");
+    },
+  } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
+}
+
+function configFrom(request: CreateSessionRequest): SessionConfig {
+  const config = sessionConfigFromProto(request);
+  for (const list of ["ask", "deny"] as const) {
+    if ((config.permissions?.[list].length ?? 0) > 0) {
+      throw notYet(`permissions.${list}`, "limit a turn with options.allowed_tools instead");
+    }
+  }
+  if (config.budget !== undefined) throw notYet("budget", "bound each turn with options.budget instead");
+  return config;
+}
+
+function updateAsCreate(request: UpdateSessionRequest): CreateSessionRequest {
+  const carrier = sessionConfigToProto({
+    title: request.title ?? "",
+    workspace: "",
+    model: request.model ?? "",
+    systemPrompt: request.systemPrompt ?? "",
+    initialMessages: [],
+    metadata: { ...request.metadata },
+  });
+  if (request.permissions !== undefined) carrier.permissions = request.permissions;
+  if (request.approvalTimeoutMs !== undefined) carrier.approvalTimeoutMs = request.approvalTimeoutMs;
+  if (request.budget !== undefined) carrier.budget = request.budget;
+  return carrier;
+}
+
+function updatedConfig(config: SessionConfig, given: SessionConfig, request: UpdateSessionRequest): SessionConfig {
+  const metadata = Object.entries({ ...config.metadata, ...given.metadata }).filter(([, value]) => value !== "");
+  return {
+    ...config,
+    ...(request.title === undefined ? {} : { title: given.title }),
+    ...(request.model === undefined ? {} : { model: given.model }),
+    ...(request.systemPrompt === undefined ? {} : { systemPrompt: given.systemPrompt }),
+    ...(given.permissions === undefined ? {} : { permissions: given.permissions }),
+    ...(given.approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs: given.approvalTimeoutMs }),
+    metadata: Object.fromEntries(metadata),
+  };
+}
+
+function sessionToProto(view: SessionView): Session {
+  const { config, summary } = view;
+  return create(SessionSchema, {
+    sessionId: view.sessionId,
+    title: config.title,
+    workspace: config.workspace,
+    model: config.model,
+    state: view.state,
+    messageCount: summary.messageCount,
+    headSeq: BigInt(view.headSeq),
+    createTime: timestampFromMs(view.createdMs),
+    updateTime: timestampFromMs(view.updatedMs),
+    systemPrompt: config.systemPrompt,
+    metadata: { ...config.metadata },
+    parentSessionId: view.parentId,
+    parentSeq: BigInt(view.parentSeq),
+    currentTurnId: summary.currentTurnId,
+    queuedTurns: view.waitingTurns,
+    ...(summary.usage === undefined ? {} : { usage: usageToProto(summary.usage) }),
+    ...(config.permissions === undefined ? {} : { permissions: permissionPolicyToProto(config.permissions) }),
+    ...(config.approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs: BigInt(config.approvalTimeoutMs) }),
+    ...(config.budget === undefined ? {} : { budget: budgetToProto(config.budget) }),
+  });
+}

@@ -1,0 +1,37 @@
+import { Tail } from "../log/tail.ts";
+
+const keptEvents = 4096;
+
+/** The tails of the sessions that somebody writes or reads here; a tail nobody holds is forgotten. */
+export class LiveTails {
+  readonly #tails = new Map<string, { readonly tail: Tail; holders: number }>();
+
+  /** Gets the tail of a session and holds it; call the returned `release` once. */
+  hold(sessionId: string): { readonly tail: Tail; readonly release: () => void } {
+    const entry = this.#tails.get(sessionId) ?? { tail: new Tail(0, keptEvents), holders: 0 };
+    this.#tails.set(sessionId, entry);
+    entry.holders++;
+    let held = true;
+    return {
+      tail: entry.tail,
+      release: () => {
+        if (!held) return;
+        held = false;
+        entry.holders--;
+        if (entry.holders === 0 && this.#tails.get(sessionId) === entry) this.#tails.delete(sessionId);
+      },
+    };
+  }
+
+  /** Ends the readers of a session, with an error or because nothing follows; whoever comes later gets a new tail. */
+  end(sessionId: string, error?: Error): void {
+    const entry = this.#tails.get(sessionId);
+    this.#tails.delete(sessionId);
+    entry?.tail.end(error);
+  }
+
+  /** Ends all readers. */
+  endAll(error: Error): void {
+    for (const sessionId of [...this.#tails.keys()]) this.end(sessionId, error);
+  }
+}

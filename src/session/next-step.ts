@@ -1,0 +1,59 @@
+import type { FinishReason } from "../chat/finish-reason.ts";
+import type { CallState, SessionState, TurnState } from "./state.ts";
+
+/** What is to be done next in a session. A crash is survived by folding the log and asking again. */
+export type NextStep =
+  /** No turn runs: look into the inbox. */
+  | { readonly type: "wait" }
+  | { readonly type: "call-model"; readonly step: number; readonly attempt: number }
+  /** In order; `run-again` was begun before and only reads, `report-interrupted` was begun and may have changed something. */
+  | { readonly type: "run-tools"; readonly calls: readonly PlannedCall[] }
+  | { readonly type: "finish-turn"; readonly finishReason: FinishReason };
+
+export interface PlannedCall {
+  readonly call: CallState;
+  readonly action: "run" | "run-again" | "report-interrupted";
+}
+
+/**
+ * @param maxSteps model calls a turn may make when its request names no bound
+ */
+export function nextStep(state: SessionState, maxSteps: number): NextStep {
+  const { turn } = state;
+  if (turn === undefined) return { type: "wait" };
+  if (turn.step === 0) return callModel(turn, 1, 1, maxSteps);
+  const { answer } = turn;
+  if (answer === undefined) return { type: "call-model", step: turn.step, attempt: turn.attempt + 1 };
+
+  // An answer that was cut may hold a cut call: it is never run.
+  const wantsTools = answer.finishReason === "tool_calls" || answer.finishReason === "stop";
+  if (!wantsTools || answer.calls.length === 0) {
+    return { type: "finish-turn", finishReason: answer.finishReason === "tool_calls" ? "stop" : answer.finishReason };
+  }
+  const theClients = new Set(turn.clientTools.map((tool) => tool.name));
+  const ours = answer.calls.filter((call) => !theClients.has(call.use.name));
+  const open = ours.filter((call) => call.result === undefined);
+  const stepsLeft = turn.step < (turn.options.maxSteps ?? maxSteps);
+  if (open.length > 0) {
+    const begun = open.some((call) => call.started !== undefined);
+    if (!stepsLeft && !begun && ours.length === answer.calls.length)
+      return { type: "finish-turn", finishReason: "max_steps" };
+    return { type: "run-tools", calls: open.map((call) => ({ call, action: actionFor(call) })) };
+  }
+  if (ours.length < answer.calls.length) return { type: "finish-turn", finishReason: "tool_calls" };
+  return callModel(turn, turn.step + 1, 1, maxSteps);
+}
+
+function callModel(turn: TurnState, step: number, attempt: number, maxSteps: number): NextStep {
+  if (step > (turn.options.maxSteps ?? maxSteps)) return { type: "finish-turn", finishReason: "max_steps" };
+  const spent = turn.usage?.totalTokens ?? (turn.usage?.inputTokens ?? 0) + (turn.usage?.outputTokens ?? 0);
+  if (spent >= (turn.options.budget?.maxTotalTokens ?? Number.POSITIVE_INFINITY)) {
+    return { type: "finish-turn", finishReason: "budget" };
+  }
+  return { type: "call-model", step, attempt };
+}
+
+function actionFor(call: CallState): PlannedCall["action"] {
+  if (call.started === undefined) return "run";
+  return call.started.readOnly ? "run-again" : "report-interrupted";
+}

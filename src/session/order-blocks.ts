@@ -1,0 +1,230 @@
+import { AgentError } from "../chat/error.ts";
+import type { ChatEvent } from "../chat/event.ts";
+import type { BlockDelta, LogEvent } from "../chat/log-event.ts";
+import type { BlockOrigin, ContentBlock } from "../chat/message.ts";
+
+/** A text block is closed at this size and goes on in a new one, so that no event grows without bound. */
+const maxTextLength = 256 * 1024;
+/** Largest block of another kind, in UTF-16 units: with all of them three bytes long it still fits an event of 1 MB. */
+const maxBlockLength = 300 * 1024;
+
+interface Builder {
+  readonly key: number;
+  readonly type: "text" | "thinking" | "reasoning" | "tool_use" | "whole";
+  readonly id: string;
+  readonly name: string;
+  text: string;
+  signature: string;
+  /** What of `text` readers already have. */
+  shown: number;
+  shownSignature: number;
+  whole: ContentBlock | undefined;
+}
+
+/**
+ * Puts the blocks of one answer in order: turns what a dialect reads, where deltas of several tool calls may interleave,
+ * into block-start, block-delta and block-stop events in which no two blocks do. A block that began while another is
+ * open is held back until that one is complete.
+ *
+ * @param origin goes into blocks that only their author can read.
+ * @param uniqueId gives a call id when the model gave none or one that is taken.
+ */
+export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => string) {
+  const builders: Builder[] = [];
+  const byKey = new Map<number, Builder>();
+  let open: { builder: Builder; index: number } | undefined;
+  let nextIndex = 0;
+
+  const builderFor = (key: number, type: Builder["type"], id = "", name = ""): Builder => {
+    const known = byKey.get(key);
+    if (known !== undefined) return known;
+    const builder = { key, type, id, name, text: "", signature: "", shown: 0, shownSignature: 0, whole: undefined };
+    byKey.set(key, builder);
+    builders.push(builder);
+    return builder;
+  };
+
+  function take(event: ChatEvent): void {
+    switch (event.type) {
+      case "text-delta":
+        builderFor(event.index, "text").text += event.text;
+        return;
+      case "thinking-delta":
+        builderFor(event.index, "thinking").text += event.text;
+        return;
+      case "signature-delta":
+        builderFor(event.index, "thinking").signature += event.signature;
+        return;
+      case "reasoning-delta":
+        builderFor(event.index, "reasoning").text += event.text;
+        return;
+      case "tool-call-start":
+        if (!byKey.has(event.index)) builderFor(event.index, "tool_use", uniqueId(event.id), event.name);
+        return;
+      case "tool-call-delta":
+        builderFor(event.index, "tool_use").text += event.argumentsText;
+        return;
+      case "block":
+        builderFor(event.index, "whole").whole = event.block;
+        return;
+      case "response":
+      case "usage":
+      case "finish":
+        return;
+      default:
+        event satisfies never;
+    }
+  }
+
+  function* show(finished: boolean): Generator<LogEvent> {
+    for (;;) {
+      const builder = open?.builder ?? builders[0];
+      if (builder === undefined) return;
+      if (open === undefined) {
+        open = { builder, index: nextIndex++ };
+        yield start(builder, open.index);
+      }
+      for (const delta of newDeltas(builder)) {
+        if (builder.type === "text" && builder.shown > maxTextLength) {
+          yield {
+            type: "block-stop",
+            index: open.index,
+            block: { type: "text", text: builder.text.slice(0, builder.shown) },
+          };
+          builder.text = builder.text.slice(builder.shown);
+          builder.shown = 0;
+          open.index = nextIndex++;
+          yield start(builder, open.index);
+        }
+        yield { type: "block-delta", index: open.index, delta };
+        advance(builder, delta);
+      }
+      if (!finished && !(builders.length > 1 && isComplete(builder))) return;
+      yield { type: "block-stop", index: open.index, block: finishedBlock(builder, origin) };
+      builders.shift();
+      open = undefined;
+    }
+  }
+
+  return {
+    /** Reads the events of one upstream read; returns what readers may see of them. */
+    push(events: readonly ChatEvent[]): LogEvent[] {
+      for (const event of events) take(event);
+      return [...show(false)];
+    },
+    /** Ends the answer: closes every block, also half-written ones. */
+    finish(): LogEvent[] {
+      return [...show(true)];
+    },
+  };
+}
+
+/** A block can be closed when nothing more of it can come. Text never resumes; a call's arguments may, until they are whole. */
+function isComplete(builder: Builder): boolean {
+  if (builder.type !== "tool_use") return true;
+  if (!builder.text.trimEnd().endsWith("}")) return false;
+  try {
+    JSON.parse(builder.text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function start(builder: Builder, index: number): LogEvent {
+  if (builder.type === "tool_use") {
+    return { type: "block-start", index, blockType: "tool_use", id: builder.id, name: builder.name };
+  }
+  return {
+    type: "block-start",
+    index,
+    blockType: builder.whole?.type ?? (builder.type === "whole" ? "unknown" : builder.type),
+  };
+}
+
+function* newDeltas(builder: Builder): Generator<BlockDelta> {
+  while (builder.shown < builder.text.length) {
+    const piece = sliceText(builder.text, builder.shown, maxTextLength);
+    switch (builder.type) {
+      case "text":
+        yield { type: "text", text: piece };
+        break;
+      case "thinking":
+        yield { type: "thinking", thinking: piece };
+        break;
+      case "reasoning":
+        yield { type: "reasoning", reasoning: piece };
+        break;
+      case "tool_use":
+        yield { type: "input_json", inputJson: piece };
+        break;
+      case "whole":
+        builder.shown = builder.text.length;
+        break;
+      default:
+        builder.type satisfies never;
+    }
+  }
+  if (builder.shownSignature < builder.signature.length) {
+    yield { type: "signature", signature: builder.signature.slice(builder.shownSignature) };
+  }
+}
+
+function advance(builder: Builder, delta: BlockDelta): void {
+  switch (delta.type) {
+    case "text":
+      builder.shown += delta.text.length;
+      return;
+    case "thinking":
+      builder.shown += delta.thinking.length;
+      return;
+    case "reasoning":
+      builder.shown += delta.reasoning.length;
+      return;
+    case "input_json":
+      builder.shown += delta.inputJson.length;
+      return;
+    case "signature":
+      builder.shownSignature = builder.signature.length;
+      return;
+    default:
+      delta satisfies never;
+  }
+}
+
+/** At most `length` units from `from`, never ending between the halves of a surrogate pair. */
+function sliceText(text: string, from: number, length: number): string {
+  let end = Math.min(from + length, text.length);
+  const last = text.charCodeAt(end - 1);
+  if (end < text.length && last >= 0xd800 && last < 0xdc00) end--;
+  return text.slice(from, end);
+}
+
+function finishedBlock(builder: Builder, origin: BlockOrigin): ContentBlock {
+  if (builder.type !== "text" && builder.text.length + builder.signature.length > maxBlockLength) {
+    throw new AgentError(
+      "provider_protocol",
+      `the model wrote a ${builder.type} block of ${builder.text.length} characters; the limit is ${maxBlockLength}`,
+    );
+  }
+  if (builder.whole !== undefined) return builder.whole;
+  switch (builder.type) {
+    case "text":
+      return { type: "text", text: builder.text };
+    case "thinking":
+      return {
+        type: "thinking",
+        thinking: builder.text,
+        ...(builder.signature === "" ? {} : { signature: builder.signature }),
+        ...origin,
+      };
+    case "reasoning":
+      return { type: "reasoning", content: builder.text, summary: [], ...origin };
+    case "tool_use":
+      return { type: "tool_use", id: builder.id, name: builder.name, input: builder.text };
+    case "whole":
+      throw new Error("a whole block without content");
+    default:
+      throw new Error(builder.type satisfies never);
+  }
+}

@@ -1,0 +1,100 @@
+import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
+import type { FunctionIndex } from "../tool/function-index.ts";
+import { runFunction } from "../tool/run-function.ts";
+import type { PlannedCall } from "./next-step.ts";
+import { type RunningSession, record } from "./run-turn.ts";
+import type { TurnState } from "./state.ts";
+
+/**
+ * Runs the calls of an answer. Calls that only read run side by side, one that may change something runs alone and in
+ * its place. `tool-started` is committed before a tool runs, so that after a crash nothing is run twice without knowing.
+ * @throws the signal's reason.
+ */
+export async function runTools(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  calls: readonly PlannedCall[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { limits } = session.environment;
+  for (const group of groups(functions, calls, limits.maxParallelTools)) {
+    for (const { call, action } of group) {
+      if (action !== "run") continue;
+      const definition = functions.find(call.use.name)?.definition;
+      record(session, turn.turnId, {
+        type: "tool-started",
+        toolCallId: call.use.id,
+        name: call.use.name,
+        source: definition?.source ?? "unknown",
+        readOnly: definition?.readOnly ?? true,
+      });
+    }
+    await session.writer.flushed();
+    // All of them have ended before anything else happens, so that none writes into a turn that is over.
+    const ended = await Promise.allSettled(
+      group.map(async ({ call, action }) => {
+        const result =
+          action === "report-interrupted"
+            ? toolFailure(
+                "interrupted: the server stopped while this ran; the outcome is unknown, check before trying again",
+              )
+            : await runCall(session, turn, functions, call.use, signal);
+        record(session, turn.turnId, { type: "tool-finished", toolCallId: call.use.id, name: call.use.name, result });
+      }),
+    );
+    for (const outcome of ended) if (outcome.status === "rejected") throw outcome.reason;
+  }
+}
+
+async function runCall(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  use: PlannedCall["call"]["use"],
+  signal: AbortSignal,
+): Promise<ToolResult> {
+  const { limits } = session.environment;
+  const position = turn.answer?.calls.findIndex((call) => call.use.id === use.id) ?? 0;
+  if (position >= limits.maxCallsPerStep) {
+    return toolFailure(
+      `not run: an answer may call ${limits.maxCallsPerStep} tools at most; call this one again in the next`,
+    );
+  }
+  const { allowedTools } = turn.options;
+  if (allowedTools !== undefined && !allowedTools.includes(use.name)) {
+    return toolFailure(`the tool ${use.name} is not allowed in this turn; allowed are: ${allowedTools.join(", ")}`);
+  }
+  return runFunction(
+    functions,
+    { name: use.name, argumentsText: use.input },
+    {
+      sessionId: session.sessionId,
+      turnId: turn.turnId,
+      toolCallId: use.id,
+      workspace: session.config.workspace,
+      signal,
+      onOutput: (stream, text) =>
+        void record(session, turn.turnId, { type: "tool-output", toolCallId: use.id, stream, text }),
+    },
+  );
+}
+
+/** Neighbouring calls that only read together, every other call by itself. */
+function groups(functions: FunctionIndex, calls: readonly PlannedCall[], most: number): PlannedCall[][] {
+  const all: PlannedCall[][] = [];
+  let reading: PlannedCall[] | undefined;
+  for (const planned of calls) {
+    const readOnly = functions.find(planned.call.use.name)?.definition.readOnly ?? true;
+    if (!readOnly) {
+      all.push([planned]);
+      reading = undefined;
+    } else if (reading === undefined || reading.length >= most) {
+      reading = [planned];
+      all.push(reading);
+    } else {
+      reading.push(planned);
+    }
+  }
+  return all;
+}

@@ -1,0 +1,196 @@
+import { AgentError } from "../chat/error.ts";
+import type { FinishReason } from "../chat/finish-reason.ts";
+import type { LogEvent, TurnError } from "../chat/log-event.ts";
+import type { Message } from "../chat/message.ts";
+import type { SessionConfig } from "../chat/session-config.ts";
+import { toolFailure } from "../chat/tool-result.ts";
+import type { FunctionIndex } from "../tool/function-index.ts";
+import { callModel } from "./call-model.ts";
+import type { CommitExtras, LogWriter } from "./log-writer.ts";
+import type { Models } from "./models.ts";
+import { nextStep } from "./next-step.ts";
+import { FencedError } from "./owned-log.ts";
+import { runTools } from "./run-tools.ts";
+import { foldRecord, type SessionState, type TurnState } from "./state.ts";
+import { turnErrorFrom } from "./turn-error.ts";
+
+export interface SessionLimits {
+  /** Model calls in a turn, where its request names no bound. */
+  readonly maxSteps: number;
+  readonly maxTurnMs: number;
+  readonly maxCallsPerStep: number;
+  readonly maxParallelTools: number;
+  /** Turns that wait in one session. */
+  readonly maxQueuedTurns: number;
+  /** Turns in flight over all sessions. */
+  readonly maxTurnsInFlight: number;
+}
+
+export const defaultSessionLimits: SessionLimits = {
+  maxSteps: 50,
+  maxTurnMs: 30 * 60_000,
+  maxCallsPerStep: 64,
+  maxParallelTools: 16,
+  maxQueuedTurns: 16,
+  maxTurnsInFlight: 64,
+};
+
+/** What turns need from the rest of the house. */
+export interface TurnEnvironment {
+  readonly models: Models;
+  /** The functions of the server, as they are when a turn begins or goes on. */
+  readonly functions: () => Promise<FunctionIndex>;
+  /** For sessions that have no system prompt of their own. */
+  readonly systemPrompt: string;
+  readonly limits: SessionLimits;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly newId: (prefix: string) => string;
+  readonly report: (level: "info" | "warn" | "error", message: string, facts: Record<string, unknown>) => void;
+}
+
+/** Ends the work of an owner without a word in the log: another process or a later start goes on with the turn. */
+export class StoppedError extends Error {
+  override readonly name = "StoppedError";
+}
+
+/** One session while its turns run. */
+export interface RunningSession {
+  readonly sessionId: string;
+  readonly config: SessionConfig;
+  readonly state: SessionState;
+  readonly writer: LogWriter;
+  readonly environment: TurnEnvironment;
+  /** Messages with the content that is kept beside the log. */
+  readonly withContent: (messages: readonly Message[]) => Promise<readonly Message[]>;
+  /** What the owner notes with the end of a turn, so that lists need not fold. */
+  readonly summary: (state: SessionState) => Uint8Array;
+  /** Inbox entries answered by the end of the turn. */
+  readonly keysAnsweredAtEnd: (turnId: string) => readonly string[];
+}
+
+/** Adds an event to the log and to the state. */
+export function record(session: RunningSession, turnId: string, event: LogEvent, extras?: CommitExtras): void {
+  foldRecord(session.state, session.writer.add(turnId, event, extras));
+}
+
+/**
+ * Goes on with the turn of a session until it has finished and that is committed.
+ * @param signal its reason says how the turn ends: an AgentError `cancelled` or another one finishes it so, a
+ *   StoppedError or FencedError leaves it as it is.
+ * @throws {StoppedError | FencedError} as above; what the log throws.
+ */
+export async function runTurn(session: RunningSession, signal: AbortSignal): Promise<void> {
+  const { environment, state } = session;
+  const turn = state.turn;
+  if (turn === undefined) return;
+  const clock = new AbortController();
+  const timer = setTimeout(() => clock.abort(timeoutError(turn, environment.limits)), remainingMs(turn, environment));
+  const either = AbortSignal.any([signal, clock.signal]);
+  try {
+    const functions = await environment.functions();
+    for (;;) {
+      if (either.aborted) throw either.reason;
+      const step = nextStep(state, environment.limits.maxSteps);
+      switch (step.type) {
+        case "wait":
+          return;
+        case "call-model":
+          await callModel(session, turn, functions, step, either);
+          break;
+        case "run-tools":
+          await runTools(session, turn, functions, step.calls, either);
+          break;
+        case "finish-turn":
+          finishTurn(session, turn, step.finishReason);
+          await session.writer.flushed();
+          return;
+        default:
+          step satisfies never;
+      }
+    }
+  } catch (error) {
+    if (error instanceof FencedError || error instanceof StoppedError) throw error;
+    failTurn(session, turn, error);
+    await session.writer.flushed();
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Ends a turn that can't go on: cancelled, out of time or failed. */
+function failTurn(session: RunningSession, turn: TurnState, error: unknown): void {
+  const finishReason = finishReasonOf(error);
+  if (turn.step > 0 && turn.answer === undefined) {
+    record(session, turn.turnId, {
+      type: "step-finished",
+      step: turn.step,
+      attempt: turn.attempt,
+      finishReason: finishReason === "budget" ? "cancelled" : finishReason,
+      rawFinishReason: "",
+    });
+  }
+  for (const call of turn.answer?.calls ?? []) {
+    if (call.started === undefined || call.result !== undefined) continue;
+    record(session, turn.turnId, {
+      type: "tool-finished",
+      toolCallId: call.use.id,
+      name: call.use.name,
+      result: toolFailure(
+        `interrupted: the turn ended (${finishReason}); the outcome is unknown, check before trying again`,
+      ),
+    });
+  }
+  if (finishReason !== "error") {
+    finishTurn(session, turn, finishReason);
+    return;
+  }
+  if (!(error instanceof AgentError)) {
+    session.environment.report("error", "a turn failed", { sessionId: session.sessionId, turnId: turn.turnId, error });
+  }
+  const mayHaveChanged =
+    turn.answer?.calls.some((call) => call.started !== undefined && !call.started.readOnly) ?? false;
+  finishTurn(session, turn, finishReason, turnErrorFrom(error, mayHaveChanged));
+}
+
+function finishTurn(session: RunningSession, turn: TurnState, finishReason: FinishReason, error?: TurnError): void {
+  const event = {
+    type: "turn-finished",
+    finishReason,
+    steps: turn.step,
+    ...(turn.usage === undefined ? {} : { usage: turn.usage }),
+    ...(error === undefined ? {} : { error }),
+  } as const;
+  const added = session.writer.add(turn.turnId, event);
+  foldRecord(session.state, added);
+  session.writer.attach({ takenKeys: session.keysAnsweredAtEnd(turn.turnId), summary: session.summary(session.state) });
+}
+
+/** How a turn ends that something stopped. */
+export function finishReasonOf(error: unknown): FinishReason {
+  if (!(error instanceof AgentError)) return "error";
+  if (error.kind === "cancelled") return "cancelled";
+  return error.reason === "BUDGET_DURATION" ? "budget" : "error";
+}
+
+/** A bound the request names counts from the turn's beginning; the server's own from when it goes on after a restart. */
+function remainingMs(turn: TurnState, environment: TurnEnvironment): number {
+  const { limitMs } = turnTimeLimit(turn, environment.limits);
+  const named = limitMs === turn.options.timeoutMs || limitMs === turn.options.budget?.maxDurationMs;
+  return named ? Math.max(0, turn.startedMs + limitMs - environment.now()) : limitMs;
+}
+
+function turnTimeLimit(turn: TurnState, limits: SessionLimits): { limitMs: number; budget: boolean } {
+  const timeoutMs = Math.min(turn.options.timeoutMs ?? limits.maxTurnMs, limits.maxTurnMs);
+  const budgetMs = turn.options.budget?.maxDurationMs ?? Number.POSITIVE_INFINITY;
+  return budgetMs < timeoutMs ? { limitMs: budgetMs, budget: true } : { limitMs: timeoutMs, budget: false };
+}
+
+function timeoutError(turn: TurnState, limits: SessionLimits): AgentError {
+  const { limitMs, budget } = turnTimeLimit(turn, limits);
+  return budget
+    ? new AgentError("resource_exhausted", `the turn's budget of ${limitMs} ms is used up`, {
+        reason: "BUDGET_DURATION",
+      })
+    : new AgentError("deadline", `the turn took longer than ${limitMs} ms`, { reason: "TURN_TIMEOUT" });
+}

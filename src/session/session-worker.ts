@@ -1,0 +1,182 @@
+import { AgentError } from "../chat/error.ts";
+import type { SessionConfig } from "../chat/session-config.ts";
+import { decodeSessionConfig } from "../convert/proto/session-config.ts";
+import { decodeTurnRequest } from "../convert/proto/stored-request.ts";
+import type { Claim, InboxEntry, Store } from "../log/store.ts";
+import type { Tail } from "../log/tail.ts";
+import { separateLargeContent, withLargeContent } from "./large-messages.ts";
+import { loadState } from "./load-state.ts";
+import { LogWriter } from "./log-writer.ts";
+import { FencedError, storedLog } from "./owned-log.ts";
+import { type RunningSession, record, runTurn, StoppedError, type TurnEnvironment } from "./run-turn.ts";
+import type { SessionState } from "./state.ts";
+import { encodeSummary, summaryOf } from "./summary.ts";
+
+/** A fold kept from the last time this process owned the session. */
+export interface KeptState {
+  readonly state: SessionState;
+  /** The token under which it was written. */
+  readonly token: string;
+}
+
+/**
+ * Owns one session while there is something to do in it: claims it, goes on with an unfinished turn, takes turns from
+ * the inbox in order, and gives the session up.
+ */
+export class SessionWorker {
+  readonly #sessionId: string;
+  readonly #store: Store;
+  readonly #environment: TurnEnvironment;
+  readonly #tail: Tail;
+  #turn: { readonly turnId: string; readonly abort: AbortController } | undefined;
+  #stopped: StoppedError | undefined;
+
+  constructor(sessionId: string, store: Store, environment: TurnEnvironment, tail: Tail) {
+    this.#sessionId = sessionId;
+    this.#store = store;
+    this.#environment = environment;
+    this.#tail = tail;
+  }
+
+  /** Ends a turn if it is the one that runs. That it is to end has to be in the inbox before. */
+  cancel(turnId: string): void {
+    if (this.#turn?.turnId === turnId) this.#turn.abort.abort(cancelledError());
+  }
+
+  /** Leaves the turn as it is and gives the session up. */
+  stop(): void {
+    this.#stopped ??= new StoppedError("the server is shutting down");
+    this.#turn?.abort.abort(this.#stopped);
+  }
+
+  /**
+   * Works until nothing is left to do here.
+   * @returns the fold to keep for the next time, when the session was given up in good order.
+   * @throws what the store throws; the session is then still marked as owned.
+   */
+  async run(kept: KeptState | undefined): Promise<{ kept: KeptState | undefined; more: boolean }> {
+    const claim = await this.#store.claim(this.#sessionId);
+    if (claim === undefined) return { kept: undefined, more: false };
+    try {
+      this.#tail.advanceTo(claim.headSeq);
+      const session = await this.#open(claim, kept);
+      while (
+        this.#stopped === undefined &&
+        (session.state.turn !== undefined || (await this.#beginTurn(session, claim)))
+      ) {
+        await this.#runTurn(session);
+      }
+      await session.writer.flushed();
+      const unfinished = session.state.turn !== undefined;
+      const more = await this.#store.release(this.#sessionId, claim.fence, unfinished);
+      return { kept: { state: session.state, token: claim.fence.token }, more: more && this.#stopped === undefined };
+    } catch (error) {
+      if (error instanceof FencedError) return { kept: undefined, more: false };
+      if (!(error instanceof StoppedError)) throw new LostSessionError(claim, error);
+      await this.#store.release(this.#sessionId, claim.fence, true);
+      return { kept: undefined, more: false };
+    }
+  }
+
+  async #open(claim: Claim, kept: KeptState | undefined): Promise<RunningSession> {
+    const config = decodeSessionConfig(claim.config);
+    const usable = kept !== undefined && kept.token === claim.previousToken && kept.state.seq === claim.headSeq;
+    const state = usable ? kept.state : await loadState(this.#store, this.#sessionId, config, claim.headSeq);
+    const log = storedLog(this.#store, this.#sessionId, claim.fence, this.#tail);
+    return {
+      sessionId: this.#sessionId,
+      config,
+      state,
+      writer: new LogWriter(log, claim.headSeq, this.#environment.now),
+      environment: this.#environment,
+      withContent: (messages) => withLargeContent(messages, (digest) => this.#store.readBlob(this.#sessionId, digest)),
+      summary: (folded) => encodeSummary(summaryOf(folded)),
+      keysAnsweredAtEnd: (turnId) => [cancelKey(turnId)],
+    };
+  }
+
+  /** Begins the turn that waits longest; says whether there was one. */
+  async #beginTurn(session: RunningSession, claim: Claim): Promise<boolean> {
+    const inbox = await this.#store.readInbox(this.#sessionId);
+    const entry = inbox.find((candidate) => candidate.kind === "turn");
+    if (entry === undefined) {
+      const stale = inbox.map((candidate) => candidate.key);
+      if (stale.length > 0) await this.#answerWithoutEvent(claim, stale);
+      return false;
+    }
+    this.#recordTurnStarted(session, entry);
+    return true;
+  }
+
+  #recordTurnStarted(session: RunningSession, entry: InboxEntry): void {
+    const request = decodeTurnRequest(entry.body);
+    const { messages, blobs } = separateLargeContent(request.messages);
+    record(
+      session,
+      entry.turnId,
+      {
+        type: "turn-started",
+        requestId: request.requestId,
+        principal: entry.principal,
+        model: request.model,
+        messages,
+        options: request.options,
+        tools: request.tools,
+      },
+      { takenKeys: [entry.key], blobs },
+    );
+    session.writer.attach({ summary: session.summary(session.state) });
+  }
+
+  async #runTurn(session: RunningSession): Promise<void> {
+    const { turn } = session.state;
+    if (turn === undefined) return;
+    const abort = new AbortController();
+    this.#turn = { turnId: turn.turnId, abort };
+    try {
+      if (this.#stopped !== undefined) throw this.#stopped;
+      const inbox = await this.#store.readInbox(this.#sessionId);
+      if (inbox.some((entry) => entry.key === cancelKey(turn.turnId))) abort.abort(cancelledError());
+      await runTurn(session, abort.signal);
+    } finally {
+      this.#turn = undefined;
+    }
+  }
+
+  async #answerWithoutEvent(claim: Claim, keys: readonly string[]): Promise<void> {
+    const done = await this.#store.append({
+      sessionId: this.#sessionId,
+      fence: claim.fence,
+      events: [],
+      turnId: "",
+      atMs: this.#environment.now(),
+      takenKeys: keys,
+    });
+    if (done === undefined) throw new FencedError(`session ${this.#sessionId} has another owner`);
+  }
+}
+
+/** The store failed while a session was owned: it has to be released before anybody can go on with it. */
+export class LostSessionError extends Error {
+  override readonly name = "LostSessionError";
+  readonly claim: Claim;
+
+  constructor(claim: Claim, cause: unknown) {
+    super("the store failed while a session was owned", { cause });
+    this.claim = claim;
+  }
+}
+
+/** Key of the command that cancels a turn. */
+export function cancelKey(turnId: string): string {
+  return `cancel:${turnId}`;
+}
+
+/** What a session is made of when nothing else is said. */
+export function plainConfig(workspace: string): SessionConfig {
+  return { title: "", workspace, model: "", systemPrompt: "", initialMessages: [], metadata: {} };
+}
+
+export function cancelledError(): AgentError {
+  return new AgentError("cancelled", "the turn was cancelled");
+}

@@ -1,0 +1,206 @@
+import type { FinishReason } from "../chat/finish-reason.ts";
+import type { LogRecord, TurnError } from "../chat/log-event.ts";
+import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "../chat/message.ts";
+import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
+import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
+import { addUsage, type Usage } from "../chat/usage.ts";
+
+/** What the log of a session adds up to. Only `foldRecord` changes it. */
+export interface SessionState {
+  /** The last event folded; 0 for none. */
+  seq: number;
+  /** The history, as a model reads it. */
+  readonly messages: Message[];
+  /** All turns together. */
+  usage: Usage | undefined;
+  /** The turn that was begun and has not finished. */
+  turn: TurnState | undefined;
+  /** The turn that finished last. */
+  lastTurn: { readonly turnId: string; readonly seq: number } | undefined;
+}
+
+export interface TurnState {
+  readonly turnId: string;
+  readonly requestId: string;
+  readonly principal: string;
+  readonly model: string;
+  readonly options: GenerateOptions;
+  /** Functions the client runs. */
+  readonly clientTools: readonly ToolDefinition[];
+  readonly startedMs: number;
+  /** Number of the last step begun; 0 before the first. */
+  step: number;
+  /** Number of its last attempt. */
+  attempt: number;
+  /** What the last attempt came to; absent while the model has not finished. */
+  answer: AnswerState | undefined;
+  /** Blocks of the running attempt that are complete. */
+  blocks: ContentBlock[];
+  usage: Usage | undefined;
+}
+
+export interface AnswerState {
+  readonly finishReason: FinishReason;
+  readonly rawFinishReason: string;
+  readonly responseId: string;
+  readonly calls: CallState[];
+}
+
+export interface CallState {
+  readonly use: ToolUseBlock;
+  /** It was about to run: it may have. */
+  started: { readonly readOnly: boolean } | undefined;
+  result: ToolResult | undefined;
+}
+
+/** What a session is before anything happened in it. */
+export function emptyState(initialMessages: readonly Message[]): SessionState {
+  return {
+    seq: 0,
+    messages: initialMessages.map((message, index) => ({ ...message, id: message.id ?? `initial-${index + 1}` })),
+    usage: undefined,
+    turn: undefined,
+    lastTurn: undefined,
+  };
+}
+
+/** Adds one event to the state. Deltas may be left out: `block-stop` has the whole block. */
+export function foldRecord(state: SessionState, record: LogRecord): void {
+  state.seq = record.seq;
+  const { event } = record;
+  const turn = state.turn;
+  switch (event.type) {
+    case "turn-started":
+      for (const [index, message] of event.messages.entries()) {
+        state.messages.push({ ...message, id: `${record.turnId}-in${index + 1}`, createTimeMs: record.timeMs });
+      }
+      state.turn = {
+        turnId: record.turnId,
+        requestId: event.requestId,
+        principal: event.principal,
+        model: event.model,
+        options: event.options,
+        clientTools: event.tools,
+        startedMs: record.timeMs,
+        step: 0,
+        attempt: 0,
+        answer: undefined,
+        blocks: [],
+        usage: undefined,
+      };
+      return;
+    case "step-started":
+      if (turn === undefined) return;
+      if (turn.answer !== undefined) addToolMessages(state, turn, record, () => undefined);
+      turn.step = event.step;
+      turn.attempt = event.attempt;
+      turn.answer = undefined;
+      turn.blocks = [];
+      return;
+    case "block-stop":
+      turn?.blocks.push(event.block);
+      return;
+    case "step-finished": {
+      if (turn === undefined) return;
+      const usable =
+        event.finishReason === "error" || event.finishReason === "cancelled"
+          ? turn.blocks.filter(isShownText)
+          : turn.blocks;
+      const message: Message = {
+        role: "assistant",
+        blocks: usable,
+        id: `${turn.turnId}-step${event.step}`,
+        createTimeMs: record.timeMs,
+      };
+      if (usable.length > 0) state.messages.push(message);
+      turn.answer = {
+        finishReason: event.finishReason,
+        rawFinishReason: event.rawFinishReason,
+        responseId: event.responseId ?? "",
+        calls: toolUses(message).map((use) => ({ use, started: undefined, result: undefined })),
+      };
+      turn.blocks = [];
+      turn.usage = addUsage(turn.usage, event.usage);
+      return;
+    }
+    case "tool-started": {
+      const call = callOf(turn, event.toolCallId);
+      if (call !== undefined) call.started = { readOnly: event.readOnly };
+      return;
+    }
+    case "tool-finished": {
+      const call = callOf(turn, event.toolCallId);
+      if (call !== undefined) call.result = event.result;
+      return;
+    }
+    case "turn-finished":
+      if (turn === undefined) return;
+      if (turn.answer !== undefined) {
+        const theClients = new Set(turn.clientTools.map((tool) => tool.name));
+        addToolMessages(state, turn, record, (call) =>
+          event.finishReason === "tool_calls" && theClients.has(call.use.name)
+            ? undefined
+            : unfinishedResult(call, event.finishReason, event.error),
+        );
+      }
+      state.usage = addUsage(state.usage, event.usage ?? turn.usage);
+      state.lastTurn = { turnId: turn.turnId, seq: record.seq };
+      state.turn = undefined;
+      return;
+    case "block-start":
+    case "block-delta":
+    case "tool-output":
+    case "request-opened":
+    case "request-resolved":
+    case "history-compacted":
+    case "tools-changed":
+    case "notice":
+      return;
+    default:
+      event satisfies never;
+  }
+}
+
+function isShownText(block: ContentBlock): boolean {
+  return block.type === "text" && block.text !== "";
+}
+
+function callOf(turn: TurnState | undefined, toolCallId: string): CallState | undefined {
+  return turn?.answer?.calls.find((call) => call.use.id === toolCallId);
+}
+
+/** Results enter the history in the order of the calls, whatever order they came in. */
+function addToolMessages(
+  state: SessionState,
+  turn: TurnState,
+  record: LogRecord,
+  missing: (call: CallState) => ToolResult | undefined,
+): void {
+  for (const call of turn.answer?.calls ?? []) {
+    const result = call.result ?? missing(call);
+    if (result === undefined) continue;
+    state.messages.push({
+      role: "tool",
+      blocks: [
+        {
+          type: "tool_result",
+          toolUseId: call.use.id,
+          content: toolResultText(result),
+          ...(result.success ? {} : { isError: true }),
+        },
+      ],
+      id: `${turn.turnId}-step${turn.step}-${call.use.id}`,
+      createTimeMs: record.timeMs,
+    });
+  }
+}
+
+function unfinishedResult(call: CallState, finishReason: FinishReason, error: TurnError | undefined): ToolResult {
+  const why =
+    finishReason === "error" ? `the turn failed (${error?.reason ?? "error"})` : `the turn ended (${finishReason})`;
+  return toolFailure(
+    call.started === undefined
+      ? `not run: ${why}`
+      : `interrupted: ${why}; the outcome is unknown, check before trying again`,
+  );
+}

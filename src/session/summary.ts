@@ -1,0 +1,57 @@
+import { AgentError } from "../chat/error.ts";
+import type { Usage } from "../chat/usage.ts";
+import type { SessionState } from "./state.ts";
+
+/** What lists show of a session without folding its log. */
+export interface SessionSummary {
+  readonly messageCount: number;
+  readonly usage?: Usage;
+  /** The turn that runs; empty for none. */
+  readonly currentTurnId: string;
+}
+
+export function summaryOf(state: SessionState): SessionSummary {
+  return {
+    messageCount: state.messages.length,
+    currentTurnId: state.turn?.turnId ?? "",
+    ...(state.usage === undefined ? {} : { usage: state.usage }),
+  };
+}
+
+export function encodeSummary(summary: SessionSummary): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(summary));
+}
+
+/** @throws {AgentError} `data_loss` when the bytes are no summary. */
+export function decodeSummary(bytes: Uint8Array): SessionSummary {
+  const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+  if (!isRecord(value)) throw new AgentError("data_loss", "the summary of a session can't be read");
+  const { messageCount, currentTurnId, usage } = value;
+  return {
+    messageCount: typeof messageCount === "number" ? messageCount : 0,
+    currentTurnId: typeof currentTurnId === "string" ? currentTurnId : "",
+    ...(isRecord(usage) ? { usage: usageFrom(usage) } : {}),
+  };
+}
+
+function usageFrom(value: Record<string, unknown>): Usage {
+  const count = (key: keyof Usage) => {
+    const number = value[key];
+    return typeof number === "number" ? { [key]: number } : {};
+  };
+  return {
+    ...count("inputTokens"),
+    ...count("outputTokens"),
+    ...count("totalTokens"),
+    ...count("cacheReadTokens"),
+    ...count("cacheCreationTokens"),
+    ...count("reasoningTokens"),
+    ...count("costNanoUsd"),
+    ...(typeof value["priceSource"] === "string" ? { priceSource: value["priceSource"] } : {}),
+    ...(value["partial"] === true ? { partial: true } : {}),
+  };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
