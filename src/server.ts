@@ -109,6 +109,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       watchSession(session, socket, limits);
       if (shutDown.signal.aborted) session.close();
     });
+    // Connections of an HTTP/1.1 server stay open when the peer has said its last word; HTTP/2 would never notice the end.
+    socket.allowHalfOpen = false;
     http2.emit("connection", socket);
   });
 
