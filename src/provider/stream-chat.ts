@@ -79,7 +79,6 @@ export async function* streamChat(
     yield* readAnswer(response, endpoint, timeouts, means);
     how = "read";
   } catch (error) {
-    if (signal.aborted) throw signal.reason;
     if (call.signal.aborted) throw call.signal.reason;
     throw error instanceof AgentError ? withoutSecrets(error, endpoint) : error;
   } finally {

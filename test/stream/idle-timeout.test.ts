@@ -57,3 +57,15 @@ test("what the source throws comes through", async () => {
     for await (const _ of withIdleTimeout(source, 1000, idleError));
   }, /broken/);
 });
+
+test("each item begins the wait anew", async () => {
+  let items = 0;
+  const source = (async function* () {
+    for (let item = 0; item < 12; item++) {
+      await wait(15);
+      yield item;
+    }
+  })();
+  for await (const _ of withIdleTimeout(source, 120, idleError)) items++;
+  assert.equal(items, 12);
+});
