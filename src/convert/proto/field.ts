@@ -1,4 +1,4 @@
-import type { DescField, DescMessage, MessageShape } from "@bufbuild/protobuf";
+import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { ReflectMessage } from "@bufbuild/protobuf/reflect";
 import { reflect } from "@bufbuild/protobuf/reflect";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -61,7 +61,7 @@ export function checkStrings<Schema extends DescMessage>(
 
 function checkReflected(message: ReflectMessage, path: string): void {
   for (const field of message.fields) {
-    if (!holdsText(field) || !message.isSet(field)) continue;
+    if (!message.isSet(field)) continue;
     const fieldPath = path === "" ? field.name : `${path}.${field.name}`;
     switch (field.fieldKind) {
       case "scalar":
@@ -85,10 +85,6 @@ function checkReflected(message: ReflectMessage, path: string): void {
         break;
     }
   }
-}
-
-function holdsText(field: DescField): boolean {
-  return field.fieldKind !== "enum";
 }
 
 function checkValue(value: unknown, path: string): void {
