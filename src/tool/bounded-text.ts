@@ -20,6 +20,11 @@ export function harmlessText(text: string): string {
   });
 }
 
+/** A name may hold line ends; they must not look like more names. */
+export function oneLine(path: string): string {
+  return path.replaceAll("\n", "␊").replaceAll("\r", "␍");
+}
+
 /**
  * A text made harmless and at most `limitBytes` of UTF-8 long: of a longer one the first three quarters and the last quarter
  * of the limit are kept, with a note of how many bytes are missing between them. The note comes on top of the limit.
@@ -40,7 +45,7 @@ export function boundedText(text: string, limitBytes: number): BoundedText {
 }
 
 /** The longest beginning of a well-formed text that is at most `limitBytes` of UTF-8 long. */
-export function headOf(text: string, limitBytes: number): string {
+function headOf(text: string, limitBytes: number): string {
   if (text.length * 3 <= limitBytes) return text;
   const bytes = Buffer.from(text.slice(0, limitBytes + 1).toWellFormed());
   if (bytes.length <= limitBytes) return text;

@@ -1,4 +1,5 @@
 import { toolFailure } from "../chat/tool-result.ts";
+import { oneLine } from "./bounded-text.ts";
 import { type LocalFunction, textArgument } from "./local-function.ts";
 import { pathGlob } from "./path-glob.ts";
 import { walkFiles } from "./walk-files.ts";
@@ -58,9 +59,4 @@ export const listFiles: LocalFunction = {
 
 function byCodeUnit(left: string, right: string): number {
   return left < right ? -1 : left > right ? 1 : 0;
-}
-
-/** A name may hold line ends; they must not look like more names. */
-function oneLine(path: string): string {
-  return path.replaceAll("\n", "␊").replaceAll("\r", "␍");
 }

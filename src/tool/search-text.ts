@@ -1,11 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { toolFailure } from "../chat/tool-result.ts";
+import { oneLine } from "./bounded-text.ts";
 import { type LocalFunction, textArgument } from "./local-function.ts";
 import { type PathFilter, pathGlob } from "./path-glob.ts";
 import { walkFiles } from "./walk-files.ts";
 import { TooSlow } from "./within-time.ts";
-import { type OpenedBeneath, openBeneath, openChild, WorkspacePathError } from "./workspace.ts";
+import { nothingForPathError, type OpenedBeneath, openBeneath, openChild } from "./workspace.ts";
 
 const maxMatches = 200;
 const maxPatternCharacters = 4096;
@@ -133,12 +134,6 @@ async function* openFiles(
   } finally {
     await closeFiles();
   }
-}
-
-/** For files that are links, vanished or may not be read. */
-function nothingForPathError(error: unknown): undefined {
-  if (error instanceof WorkspacePathError) return undefined;
-  throw error;
 }
 
 /**
@@ -319,9 +314,4 @@ function parsed(text: string): unknown {
 
 function field(value: unknown, name: string): unknown {
   return typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
-}
-
-/** A name may hold line ends; they must not look like more names. */
-function oneLine(path: string): string {
-  return path.replaceAll("\n", "␊").replaceAll("\r", "␍");
 }

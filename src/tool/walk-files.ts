@@ -2,7 +2,7 @@ import { constants, type Dirent } from "node:fs";
 import { opendir } from "node:fs/promises";
 import ignore, { type Ignore } from "ignore";
 import { TooSlow, withinTime } from "./within-time.ts";
-import { type OpenedBeneath, openChild, openDirectoryBeneath, WorkspacePathError } from "./workspace.ts";
+import { nothingForPathError, type OpenedBeneath, openChild, openDirectoryBeneath } from "./workspace.ts";
 
 /** The files of one directory, or a remark about what was left out. */
 export type Walked =
@@ -180,10 +180,4 @@ function isIgnored(levels: readonly IgnoreRules[], path: string): boolean {
 
 function pathOf(base: string, entry: Dirent): string {
   return `${base}${entry.name}${entry.isDirectory() ? "/" : ""}`;
-}
-
-/** For places that vanished, turned into links or may not be read while the walk was under way. */
-function nothingForPathError(error: unknown): undefined {
-  if (error instanceof WorkspacePathError) return undefined;
-  throw error;
 }

@@ -26,6 +26,12 @@ export class WorkspacePathError extends Error {
   }
 }
 
+/** Passes over a path that cannot be used: links, what has vanished, what may not be read. For `catch`. */
+export function nothingForPathError(error: unknown): undefined {
+  if (error instanceof WorkspacePathError) return undefined;
+  throw error;
+}
+
 /** An open file or directory beneath a workspace. Whoever got it closes the handle. */
 export interface OpenedBeneath {
   readonly handle: FileHandle;

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
@@ -135,13 +136,18 @@ describe("bounds", () => {
 
   test("an abort ends the program and leaves nothing open", { timeout: 30_000 }, async (context) => {
     const workspace = temporaryWorkspace(context, {});
-    for (let i = 0; i < 8; i++) writeFileSync(join(workspace, `f${i}`), "ab".repeat(16 * 1024 * 1024));
+    const random = randomBytes(4 * 1024 * 1024).map((byte) => 97 + (byte & 1));
+    writeFileSync(join(workspace, "f"), random);
     const before = readdirSync("/proc/self/fd").length;
     const controller = new AbortController();
     const reason = new Error("enough");
-    const searching = callLocal(workspace, "search_text", { pattern: "(a|b|ab){50}{20}c" }, controller.signal);
-    setTimeout(() => controller.abort(reason), 200);
+    // A pattern of many states over random letters: many seconds even for a linear engine.
+    const pattern = "(?:a[ab]{100}a[ab]{101}b[ab]{102}a){8}";
+    const startMs = performance.now();
+    const searching = callLocal(workspace, "search_text", { pattern }, controller.signal);
+    setTimeout(() => controller.abort(reason), 300);
     await assert.rejects(searching, (error) => error === reason);
+    assert.ok(performance.now() - startMs < 2500, "the program was not stopped");
     assert.deepEqual(childrenNamedRg(), []);
     assert.ok(readdirSync("/proc/self/fd").length <= before + 1);
   });

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { constants, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { constants, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
-import { describe, test } from "node:test";
+import { describe, type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { AgentError } from "../../src/chat/error.ts";
 import {
@@ -227,25 +227,11 @@ test("a directory that is swapped for a link while it is read never leads outsid
 }, async (context) => {
   const workspace = temporaryWorkspace(context, { "d/secret.txt": "mine\n", "other/secret.txt": "mine\n" });
   symlinkSync("../out", join(workspace, "link"));
-  const swapper = spawn(
-    process.execPath,
-    [
-      "-e",
-      `const { renameSync } = require("node:fs");
-       process.chdir(process.argv[1]);
-       process.stdout.write("ready");
-       for (;;) {
-         try {
-           renameSync("d", "kept"); renameSync("link", "d");
-           renameSync("d", "link"); renameSync("kept", "d");
-         } catch {}
-       }`,
-      workspace,
-    ],
-    { stdio: ["ignore", "pipe", "inherit"] },
+  const stop = await inLoop(
+    context,
+    workspace,
+    'renameSync("d", "kept"); renameSync("link", "d"); renameSync("d", "link"); renameSync("kept", "d");',
   );
-  context.after(() => swapper.kill("SIGKILL"));
-  await once(swapper.stdout, "data");
   const seen = new Map<string, number>();
   for (let round = 0; round < 500; round++) {
     const text = await read(workspace, "d/secret.txt", false).catch((error: unknown) => {
@@ -254,8 +240,7 @@ test("a directory that is swapped for a link while it is read never leads outsid
     });
     seen.set(text, (seen.get(text) ?? 0) + 1);
   }
-  swapper.kill("SIGKILL");
-  await once(swapper, "close");
+  await stop();
   const allowed = new Set(["mine\n", "outside", "missing", "links"]);
   assert.deepEqual(
     [...seen.keys()].filter((text) => !allowed.has(text)),
@@ -264,6 +249,42 @@ test("a directory that is swapped for a link while it is read never leads outsid
   assert.ok((seen.get("mine\n") ?? 0) > 0, "the file was never read");
   assert.ok((seen.get("outside") ?? 0) > 0, "the link was never met");
 });
+
+test("a new file is never made through a link that appears meanwhile", { timeout: 60_000 }, async (context) => {
+  const workspace = temporaryWorkspace(context, {});
+  const stop = await inLoop(context, workspace, 'symlinkSync("../out/new.txt", "f"); unlinkSync("f");');
+  const flags = constants.O_WRONLY | constants.O_CREAT;
+  let made = 0;
+  for (let round = 0; round < 1000; round++) {
+    const opened = await openBeneath(workspace, "f", flags).catch((error: unknown) => {
+      assert.ok(error instanceof WorkspacePathError, `${error}`);
+    });
+    if (opened === undefined) continue;
+    made++;
+    await opened.handle.close();
+    rmSync(join(workspace, "f"), { force: true });
+  }
+  await stop();
+  assert.ok(made > 0, "no file was ever made");
+  assert.deepEqual(readdirSync(join(workspace, "../out")), ["secret.txt"]);
+});
+
+/** Runs file operations over and over in another process, in the workspace, until the function it gives is called. */
+async function inLoop(context: TestContext, workspace: string, operations: string): Promise<() => Promise<void>> {
+  const program = `
+    const { renameSync, symlinkSync, unlinkSync } = require("node:fs");
+    process.chdir(process.argv[1]);
+    process.stdout.write("ready");
+    for (;;) try { ${operations} } catch {}`;
+  const child = spawn(process.execPath, ["-e", program, workspace], { stdio: ["ignore", "pipe", "inherit"] });
+  const closed = once(child, "close");
+  context.after(() => child.kill("SIGKILL"));
+  await once(child.stdout, "data");
+  return async () => {
+    child.kill("SIGKILL");
+    await closed;
+  };
+}
 
 test("no path leads outside, and inside paths lead where the system says", async (context) => {
   const workspace = temporaryWorkspace(context, entries);
