@@ -20,7 +20,7 @@ export function pathGlob(glob: string): PathFilter {
   }
   const plain = glob.replace(/^(?:\.?\/)+/, "");
   const atAnyDepth = plain === glob && !glob.includes("/");
-  const trimmed = plain.replace(/\/+$/, "");
+  const trimmed = plain.replace(/\/+$/, "") || "**";
   const globs = plain === trimmed ? [atAnyDepth ? `**/${trimmed}` : trimmed] : [];
   if (!/[*?[\]{}()!+@]/.test(trimmed.slice(trimmed.lastIndexOf("/") + 1))) globs.push(`${trimmed}/**`);
   else if (plain !== trimmed) globs.push(`${trimmed}/**`);

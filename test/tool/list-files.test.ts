@@ -37,6 +37,8 @@ describe("globs", () => {
     ["*.yml", [".github/ci.yml"]],
     ["a b/*", ["a b/ü.txt"]],
     ["../**", []],
+    ["[z-a]", []],
+    ["./src/b/", ["src/b/y.js"]],
     [
       "!(x)",
       [
