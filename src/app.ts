@@ -27,6 +27,7 @@ import type { Models } from "./session/models.ts";
 import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
 import { Sessions } from "./session/sessions.ts";
 import { indexFunctions } from "./tool/function-index.ts";
+import type { FunctionProvider } from "./tool/function-provider.ts";
 import { localFunctions } from "./tool/local.ts";
 import { resolveWorkspace } from "./tool/workspace.ts";
 import { version } from "./version.ts";
@@ -43,6 +44,8 @@ export interface AppOptions {
   /** Where provider keys and base URLs are found. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly report: Report;
+  /** Functions of the embedding program, offered before the server's own. Closed with the app. */
+  readonly functions?: readonly FunctionProvider[];
   /** Milliseconds since 1970; default the system's clock. */
   readonly now?: () => number;
 }
@@ -64,7 +67,13 @@ const defaultSystemPrompt = `You are a coding agent. You work in a folder of sou
  * Starts the service: data directory, store, providers, functions, sessions and the port.
  * @throws {Error} one sentence for the operator, when something it needs can't be had; everything begun is undone.
  */
-export async function startApp({ config, env, report, now = Date.now }: AppOptions): Promise<App> {
+export async function startApp({
+  config,
+  env,
+  report,
+  functions: added = [],
+  now = Date.now,
+}: AppOptions): Promise<App> {
   refuseWhatIsToCome(env);
   const token = tokenFrom(config);
   const tls = tlsFrom(config);
@@ -83,7 +92,8 @@ export async function startApp({ config, env, report, now = Date.now }: AppOptio
     const roots = config.workspace_roots.length === 0 ? [config.workspace] : config.workspace_roots;
     const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
-    const functions = () => indexFunctions([local]);
+    for (const provider of added) undo.defer(() => provider.close());
+    const functions = () => indexFunctions([...added, local]);
     const models = modelsOf(registry);
     const environment: TurnEnvironment = {
       models,

@@ -83,13 +83,18 @@ export class SessionWorker {
     const usable = kept !== undefined && kept.token === claim.previousToken && kept.state.seq === claim.headSeq;
     const state = usable ? kept.state : await loadState(this.#store, this.#sessionId, config, claim.headSeq);
     const log = storedLog(this.#store, this.#sessionId, claim.fence, this.#tail);
+    const writer = new LogWriter(log, claim.headSeq, this.#environment.now);
     return {
       sessionId: this.#sessionId,
       config,
       state,
-      writer: new LogWriter(log, claim.headSeq, this.#environment.now),
+      writer,
       environment: this.#environment,
-      withContent: (messages) => withLargeContent(messages, (digest) => this.#store.readBlob(this.#sessionId, digest)),
+      withContent: (messages) =>
+        withLargeContent(messages, async (digest) => {
+          await writer.flushed(); // the content may have come with the turn that has just begun
+          return this.#store.readBlob(this.#sessionId, digest);
+        }),
       summary: (folded) => encodeSummary(summaryOf(folded)),
       keysAnsweredAtEnd: (turnId) => [cancelKey(turnId)],
     };

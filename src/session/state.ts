@@ -57,7 +57,7 @@ export interface CallState {
 export function emptyState(initialMessages: readonly Message[]): SessionState {
   return {
     seq: 0,
-    messages: initialMessages.map((message, index) => ({ ...message, id: message.id ?? `initial-${index + 1}` })),
+    messages: initialMessages.map((message, index) => ({ ...message, id: `initial-${index + 1}` })),
     usage: undefined,
     turn: undefined,
     lastTurn: undefined,

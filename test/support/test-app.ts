@@ -1,0 +1,74 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import type { TestContext } from "node:test";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { type App, type AppOptions, startApp } from "../../src/app.ts";
+import { readConfig, type SettingKey } from "../../src/config.ts";
+
+export interface TestAppOptions {
+  /** YAML of the scripted provider. */
+  readonly script?: string;
+  readonly flags?: { readonly [Key in SettingKey]?: unknown };
+  readonly env?: Readonly<Record<string, string>>;
+  readonly functions?: AppOptions["functions"];
+  /** Where sessions are kept; by default a new folder that goes with the test. */
+  readonly dataDir?: string;
+  /** Files of the workspace, by path. */
+  readonly files?: Readonly<Record<string, string>>;
+}
+
+/** The service on a free port over folders of its own; closed and removed at the end of the test. */
+export async function startTestApp(context: Pick<TestContext, "after">, options: TestAppOptions = {}) {
+  const folder = await mkdtemp(join(tmpdir(), "codeagent-test-"));
+  const workspace = join(folder, "workspace");
+  for (const [path, content] of Object.entries({ "README.md": "# a sample\n", ...options.files })) {
+    const file = join(workspace, path);
+    await mkdir(dirname(file), { recursive: true });
+    await writeFile(file, content);
+  }
+  const script = join(folder, "script.yaml");
+  await writeFile(script, options.script ?? "- text: hello\n");
+  const reports: unknown[][] = [];
+  const config = readConfig({
+    env: {},
+    workingDirectory: folder,
+    flags: {
+      port: 0,
+      workspace,
+      data_dir: options.dataDir ?? join(folder, "data"),
+      "scripted.file": script,
+      model: "scripted/test",
+      ...options.flags,
+    },
+  });
+  const app: App = await startApp({
+    config,
+    env: options.env ?? {},
+    report: (...report) => reports.push(report),
+    ...(options.functions === undefined ? {} : { functions: options.functions }),
+  });
+  context.after(async () => {
+    await app.close(0);
+    await rm(folder, { recursive: true, force: true });
+  });
+  const transport = createGrpcTransport({ baseUrl: app.url });
+  return {
+    app,
+    folder,
+    workspace,
+    dataDir: config.data_dir,
+    /** What the operator was told. */
+    reports,
+    /** CodeAgentService over gRPC. */
+    client: createClient(CodeAgentService, transport),
+    transport,
+  };
+}
+
+/** A user message in the contract's shape. */
+export function user(text: string) {
+  return { role: "user", contentType: { case: "content" as const, value: text } };
+}
