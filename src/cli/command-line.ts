@@ -1,0 +1,108 @@
+import { Command, CommanderError } from "commander";
+import { version } from "../version.ts";
+import type { ConfigFlags } from "./config-flags.ts";
+import type { DoctorFlags } from "./doctor.ts";
+import type { RunFlags } from "./run.ts";
+import { takeSecrets } from "./secrets.ts";
+import type { ConnectionFlags } from "./service.ts";
+import type { ForkFlags, ListFlags, ShowFlags } from "./sessions.ts";
+
+/**
+ * Runs one command of `codeagent` and ends the process with its exit code: 0 when it did what it was asked to, else 1
+ * and one sentence on stderr.
+ * @param words what stands after `codeagent`
+ */
+export async function runCommandLine(words: readonly string[]): Promise<never> {
+  const taken = takeSecrets(process.env);
+  let exitCode = 0;
+  const program = new Command("codeagent")
+    .description("An LLM coding agent as a service")
+    .version(version)
+    .showHelpAfterError("(--help shows what there is)")
+    .exitOverride();
+  // The code of a command is loaded when it is called, so that a server starts without that of the others.
+  withServerFlags(program.command("serve"))
+    .description("serve gRPC, gRPC-Web and Connect on one port")
+    .option("--host <address>", "address to listen on (127.0.0.1)")
+    .option("--port <number>", "port to listen on, 0 for any free one (4088)")
+    .option("--insecure", "listen beyond loopback without a token")
+    .action(async (flags: ConfigFlags) => {
+      exitCode = await (await import("./serve.ts")).serve(flags, taken);
+    });
+  withConnectionFlags(program.command("run <prompt>"))
+    .description('run one turn and show it as it goes; the prompt "-" is read from stdin')
+    .option("--session <id>", "go on with this session; without it a new one is made")
+    .option("--json", "one JSON line for each event")
+    .action(async (prompt: string, flags: RunFlags) => {
+      exitCode = await (await import("./run.ts")).run(prompt, flags, taken);
+    });
+  const sessions = program.command("sessions").description("the sessions that are kept");
+  withConnectionFlags(sessions.command("ls"))
+    .description("list them, newest first")
+    .option("--limit <number>", "how many (50)")
+    .option("--json", "one JSON line for each session")
+    .action(async (flags: ListFlags) => {
+      exitCode = await (await import("./sessions.ts")).listSessions(flags, taken);
+    });
+  withConnectionFlags(sessions.command("show <id>"))
+    .description("show the history of one")
+    .option("--json", "one JSON line for each message")
+    .action(async (id: string, flags: ShowFlags) => {
+      exitCode = await (await import("./sessions.ts")).showSession(id, flags, taken);
+    });
+  withConnectionFlags(sessions.command("fork <id>"))
+    .description("begin a new session like this one")
+    .option("--through-seq <number>", "the last event to take over; all finished turns without it")
+    .option("--title <text>", "title of the new session")
+    .action(async (id: string, flags: ForkFlags) => {
+      exitCode = await (await import("./sessions.ts")).forkSession(id, flags, taken);
+    });
+  withConnectionFlags(sessions.command("rm <id...>"))
+    .description("remove sessions with all that was said in them")
+    .action(async (ids: readonly string[], flags: ConnectionFlags) => {
+      exitCode = await (await import("./sessions.ts")).removeSessions(ids, flags, taken);
+    });
+  withServerFlags(program.command("doctor"))
+    .description("say what is configured, reachable and writable")
+    .option("--host <address>", "address the server is to listen on")
+    .option("--port <number>", "port the server is to listen on")
+    .action(async (flags: DoctorFlags) => {
+      exitCode = await (await import("./doctor.ts")).doctor(flags, taken);
+    });
+  try {
+    await program.parseAsync(words, { from: "user" });
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      // It has said already what it has to say.
+      exitCode = error.exitCode;
+    } else {
+      const { sentenceOf } = await import("./sentence.ts");
+      process.stderr.write(`codeagent: ${taken.redactor.redact(sentenceOf(error))}\n`);
+      exitCode = 1;
+    }
+  }
+  process.exit(exitCode);
+}
+
+function withServerFlags(command: Command): Command {
+  return command
+    .option("--config <file>", "settings (codeagent.yaml in the working directory, if there is one)")
+    .option("--data-dir <folder>", "where sessions are kept (~/.codeagent)")
+    .option("--workspace <folder>", "the folder agents work in (the working directory)")
+    .option("--workspace-root <folder>", "sessions may work in folders below it; may be given again", collect)
+    .option("--model <name>", "the model to ask, as provider/model")
+    .option("--token-file <file>", "file with the token that callers have to show")
+    .option("--log-level <level>", "trace, debug, info, warn, error or silent (warn)")
+    .option("--script <file>", "script of the provider `scripted`");
+}
+
+function withConnectionFlags(command: Command): Command {
+  return withServerFlags(command).option(
+    "--server <url>",
+    "a running server; without it the one that uses the data directory, or else none: the service runs in this process",
+  );
+}
+
+function collect(value: string, before: readonly string[] = []): readonly string[] {
+  return [...before, value];
+}

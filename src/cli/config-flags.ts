@@ -1,0 +1,38 @@
+import { type Config, readConfig, type SettingKey } from "../config.ts";
+
+/** The settings that can be given on the command line; all others come from the environment and the file. */
+export interface ConfigFlags {
+  readonly config?: string;
+  readonly host?: string;
+  readonly port?: string;
+  readonly dataDir?: string;
+  readonly workspace?: string;
+  readonly workspaceRoot?: readonly string[];
+  readonly model?: string;
+  readonly tokenFile?: string;
+  readonly logLevel?: string;
+  readonly insecure?: boolean;
+  readonly script?: string;
+}
+
+/** @throws {Error} one sentence naming the setting, where it was given and what is wanted. */
+export function configFrom(flags: ConfigFlags, env: Readonly<Record<string, string | undefined>>): Config {
+  const given: { [Key in SettingKey]?: unknown } = {
+    host: flags.host,
+    port: flags.port,
+    data_dir: flags.dataDir,
+    workspace: flags.workspace,
+    workspace_roots: flags.workspaceRoot,
+    model: flags.model,
+    token_file: flags.tokenFile,
+    log_level: flags.logLevel,
+    insecure: flags.insecure,
+    "scripted.file": flags.script,
+  };
+  return readConfig({
+    ...(flags.config === undefined ? {} : { file: flags.config }),
+    flags: given,
+    env,
+    workingDirectory: process.cwd(),
+  });
+}

@@ -1,0 +1,236 @@
+import { constants } from "node:fs";
+import { access, stat, statfs } from "node:fs/promises";
+import { createServer } from "node:net";
+import { dirname, join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { rgPath } from "@vscode/ripgrep";
+import type { Config } from "../config.ts";
+import { forward } from "../provider/forward.ts";
+import { openai } from "../provider/openai.ts";
+import type { ProviderSpec } from "../provider/provider-spec.ts";
+import { createProviderRegistry, type ProviderId, type ProviderRegistry } from "../provider/registry.ts";
+import { scripted } from "../provider/scripted.ts";
+import { resolveWorkspace } from "../tool/workspace.ts";
+import { version } from "../version.ts";
+import { type ConfigFlags, configFrom } from "./config-flags.ts";
+import type { Redactor, TakenEnvironment } from "./secrets.ts";
+import { sentenceOf } from "./sentence.ts";
+import { dataDirOwner } from "./service.ts";
+import { pageOn } from "./terminal.ts";
+
+export type DoctorFlags = ConfigFlags;
+
+/** What was found. `failed` means the service can't work so; `warning`, that somebody will miss something. */
+interface Finding {
+  readonly state: "ok" | "warning" | "failed" | "none";
+  readonly what: string;
+  readonly detail: string;
+}
+
+const leastNodeMajor = 24;
+const reachLimitMs = 3000;
+const leastFreeBytes = 64 * 1024 * 1024;
+const fewFreeBytes = 1024 * 1024 * 1024;
+const providers = { openai, forward, scripted } satisfies Record<ProviderId, ProviderSpec>;
+
+/**
+ * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent.
+ * @returns the exit code: 1 when something that is needed is missing.
+ */
+export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnvironment): Promise<number> {
+  const config = configFrom(flags, env);
+  redactor.hide(config.token);
+  const findings = (
+    await Promise.all([
+      [nodeVersion()],
+      dataDirectory(config),
+      workspace(config),
+      modelsAndProviders(config, env, redactor),
+      ripgrep(),
+      [{ state: "none", what: "sandbox", detail: "none; the tools of this version only read" } as const],
+      port(config),
+    ])
+  ).flat();
+  const page = pageOn(process.stdout);
+  page.write(`codeagent ${version}\n`, "bold");
+  for (const { state, what, detail } of findings) {
+    const mark = state === "none" ? "-" : state;
+    const line = `${mark.padEnd(8)} ${what}: ${redactor.redact(detail)}\n`;
+    if (state === "ok") page.write(line);
+    else page.write(line, state === "none" ? "dim" : "red");
+  }
+  return findings.some(({ state }) => state === "failed") ? 1 : 0;
+}
+
+function nodeVersion(): Finding {
+  const good = Number(process.versions.node.split(".")[0]) >= leastNodeMajor;
+  const detail = `${process.version} on ${process.platform}-${process.arch}`;
+  return good
+    ? { state: "ok", what: "Node.js", detail }
+    : { state: "failed", what: "Node.js", detail: `${detail}; ${leastNodeMajor} or newer is needed` };
+}
+
+async function dataDirectory({ data_dir: dataDir }: Config): Promise<Finding[]> {
+  const what = "data directory";
+  const place = await nearestExisting(dataDir);
+  try {
+    if (!(await stat(place)).isDirectory()) throw new Error(`${place} is no directory`);
+    await access(place, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    return [{ state: "failed", what, detail: `${dataDir} can't be written: ${sentenceOf(error)}` }];
+  }
+  const { bavail, bsize } = await statfs(place);
+  const freeBytes = bavail * bsize;
+  const free = `${(freeBytes / 1e9).toFixed(1)} GB free`;
+  const made = place === dataDir ? "writable" : "will be made";
+  return [
+    { state: "ok", what, detail: `${dataDir}, ${made}` },
+    freeBytes < leastFreeBytes
+      ? { state: "failed", what: "free space", detail: `${free}; make room` }
+      : { state: freeBytes < fewFreeBytes ? "warning" : "ok", what: "free space", detail: free },
+    { state: "none", what: "in use by", detail: isLocked(dataDir) ? (dataDirOwner(dataDir)?.name ?? "?") : "nobody" },
+  ];
+}
+
+async function nearestExisting(path: string): Promise<string> {
+  for (let place = path; ; place = dirname(place)) {
+    const found = await stat(place).catch(() => undefined);
+    if (found !== undefined || dirname(place) === place) return place;
+  }
+}
+
+/** Reading the lock file fails while a server has it. */
+function isLocked(dataDir: string): boolean {
+  let lock: DatabaseSync | undefined;
+  try {
+    lock = new DatabaseSync(join(dataDir, "lock"), { readOnly: true });
+    lock.exec("select count(*) from sqlite_master");
+    return false;
+  } catch (error) {
+    return sentenceOf(error).includes("locked");
+  } finally {
+    lock?.close();
+  }
+}
+
+async function workspace(config: Config): Promise<Finding[]> {
+  const what = "workspace";
+  try {
+    const found = await resolveWorkspace(config.workspace, [config.workspace]);
+    await access(found, constants.R_OK | constants.X_OK);
+    return [{ state: "ok", what, detail: found }];
+  } catch (error) {
+    return [{ state: "failed", what, detail: `${config.workspace}: ${sentenceOf(error)}` }];
+  }
+}
+
+async function modelsAndProviders(
+  config: Config,
+  env: TakenEnvironment["env"],
+  redactor: Redactor,
+): Promise<Finding[]> {
+  const file = config["scripted.file"];
+  let registry: ProviderRegistry;
+  try {
+    registry = createProviderRegistry({ env, settings: file === "" ? {} : { scripted: { file } } });
+  } catch (error) {
+    return [{ state: "failed", what: "script", detail: sentenceOf(error) }];
+  }
+  try {
+    const model = modelFinding(config.model, registry);
+    const chosen = config.model.split("/", 1)[0];
+    const found = await Promise.all(
+      registry.list().map(({ id, configured }): Promise<Finding> | Finding => {
+        const spec = Object.values<ProviderSpec>(providers).find((candidate) => candidate.id === id);
+        if (configured && spec !== undefined) return reach(spec, env, id === chosen, redactor);
+        return { state: "none", what: id, detail: `not configured: ${whatIsMissing(registry, id)}` };
+      }),
+    );
+    const some = found.some(({ state }) => state !== "none");
+    const detail = "none is configured; set OPENAI_API_KEY, or FORWARD_BASE_URL for any compatible endpoint";
+    return [model, ...found, ...(some ? [] : [{ state: "failed", what: "providers", detail } as const])];
+  } finally {
+    registry.close();
+  }
+}
+
+function modelFinding(model: string, registry: ProviderRegistry): Finding {
+  const what = "default model";
+  if (model === "") {
+    return { state: "warning", what, detail: "none; each request has to name one, or set CODEAGENT_MODEL" };
+  }
+  try {
+    registry.resolve(model);
+    return { state: "ok", what, detail: model };
+  } catch (error) {
+    return { state: "failed", what, detail: sentenceOf(error) };
+  }
+}
+
+function whatIsMissing(registry: ProviderRegistry, id: string): string {
+  try {
+    registry.resolve(`${id}/any`);
+    return "";
+  } catch (error) {
+    return sentenceOf(error);
+  }
+}
+
+/** Any answer will do: it is not asked for anything, and gets no key. */
+async function reach(
+  spec: ProviderSpec,
+  env: TakenEnvironment["env"],
+  needed: boolean,
+  redactor: Redactor,
+): Promise<Finding> {
+  if (spec.id === scripted.id) return { state: "ok", what: spec.id, detail: "configured; answers from its script" };
+  const written = (spec.baseUrlEnv && env[spec.baseUrlEnv]?.trim()) || spec.baseUrl || "";
+  const url = URL.parse(written);
+  if (url === null) return { state: "failed", what: spec.id, detail: "has no base URL" };
+  redactor.hide(url.password);
+  url.username = "";
+  url.password = "";
+  url.search = "";
+  url.hash = "";
+  const keyed = spec.apiKeyEnv !== undefined && (env[spec.apiKeyEnv] ?? "") !== "" ? "key set" : "no key";
+  try {
+    const answer = await fetch(url, { redirect: "manual", signal: AbortSignal.timeout(reachLimitMs) });
+    await answer.body?.cancel();
+    return { state: "ok", what: spec.id, detail: `configured, ${keyed}, ${url.href} is reachable` };
+  } catch (error) {
+    const why = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const detail = `configured, ${keyed}, but ${url.href} can't be reached within ${reachLimitMs / 1000} s: ${sentenceOf(why)}`;
+    return { state: needed ? "failed" : "warning", what: spec.id, detail };
+  }
+}
+
+async function ripgrep(): Promise<Finding[]> {
+  try {
+    await access(rgPath, constants.X_OK);
+    return [{ state: "ok", what: "ripgrep", detail: "present" }];
+  } catch {
+    return [{ state: "failed", what: "ripgrep", detail: "missing, so files can't be searched; run npm install again" }];
+  }
+}
+
+async function port(config: Config): Promise<Finding[]> {
+  const what = "address";
+  const where = `port ${config.port} on ${config.host}`;
+  const probe = createServer();
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  probe.once("error", reject);
+  probe.listen(config.port, config.host, resolve);
+  try {
+    await promise;
+    return [{ state: "ok", what, detail: `${where} is free` }];
+  } catch (error) {
+    const owner = dataDirOwner(config.data_dir);
+    const ours = URL.parse(owner?.url ?? "")?.port === String(config.port) && isLocked(config.data_dir);
+    if (ours) return [{ state: "ok", what, detail: `${where} is what ${owner?.name} listens on` }];
+    return [
+      { state: "failed", what, detail: `${where} can't be had: ${sentenceOf(error)}; choose another with --port` },
+    ];
+  } finally {
+    probe.close();
+  }
+}

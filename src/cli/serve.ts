@@ -1,0 +1,51 @@
+import { startApp } from "../app.ts";
+import { type ConfigFlags, configFrom } from "./config-flags.ts";
+import { createLog } from "./log.ts";
+import type { TakenEnvironment } from "./secrets.ts";
+import { onStopSignal } from "./stop-signals.ts";
+
+/** Beyond the drain time, for last words and for closing the store. */
+const closingLimitMs = 15_000;
+
+/**
+ * Serves until SIGTERM or SIGINT, then lets running turns finish; a second signal shortens that.
+ * @returns the exit code: 0, or 1 after a fault of our own.
+ * @throws {Error} one sentence, when the start fails.
+ */
+export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironment): Promise<number> {
+  const config = configFrom(flags, env);
+  const log = createLog(config.log_level, redactor.hide(config.token));
+  const stopAsked = Promise.withResolvers<void>();
+  let graceMs = config["limits.drain_ms"];
+  let exitCode = 0;
+  let hurry = () => {};
+  const stop = (again: boolean) => {
+    if (again) graceMs = 0;
+    log.report("info", again ? "draining ends now" : "draining", { graceMs });
+    stopAsked.resolve();
+    if (again) hurry();
+  };
+  const giveUp = () => {
+    log.flush();
+    process.exit(1);
+  };
+  onStopSignal(stop);
+  process.on("uncaughtException", (error) => {
+    log.report("error", "a fault of the server; it stops", { error });
+    exitCode = 1;
+    setTimeout(giveUp, closingLimitMs).unref();
+    stop(true);
+  });
+  const app = await startApp({ config, env, report: log.report });
+  // Whoever started us may have closed its end of the pipe.
+  process.stdout.on("error", () => {});
+  process.stdout.write(`codeagent listening on ${app.url}\n`);
+  log.report("info", "listening", { url: app.url });
+  await stopAsked.promise;
+  hurry = () => void app.close(0).catch(() => undefined);
+  setTimeout(giveUp, graceMs + closingLimitMs).unref();
+  await app.close(graceMs);
+  log.report("info", "stopped");
+  log.flush();
+  return exitCode;
+}

@@ -1,0 +1,93 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type CodeAgentClient, createCodeAgentClient } from "../../sdk/index.ts";
+import type { App } from "../app.ts";
+import type { Config } from "../config.ts";
+import { type ConfigFlags, configFrom } from "./config-flags.ts";
+import { createLog } from "./log.ts";
+import type { TakenEnvironment } from "./secrets.ts";
+import { sentenceOf } from "./sentence.ts";
+
+/** Flags of commands that talk to a server. */
+export interface ConnectionFlags extends ConfigFlags {
+  /** URL of a running server. */
+  readonly server?: string;
+}
+
+/** A service to talk to, wherever it runs. */
+export interface Service extends AsyncDisposable {
+  readonly client: CodeAgentClient;
+  /** Whether it runs in this process, so that the settings of the command line are its settings. */
+  readonly own: boolean;
+  /** Ends what runs in this process without waiting for turns; they go on at the next start. */
+  leave(): Promise<void>;
+}
+
+/**
+ * Finds the service a command works with: the one named by `--server`, else the one that runs over the data directory,
+ * else one in this process, on a free port, that ends when this is disposed of.
+ * @throws {Error} one sentence, when there is none and none can be started.
+ */
+export async function openService(flags: ConnectionFlags, { env, redactor }: TakenEnvironment): Promise<Service> {
+  const config = configFrom(flags, env);
+  const token = readToken(config);
+  redactor.hide(token);
+  if (flags.server !== undefined) return remote(serverUrl(flags.server), token);
+  const { startApp } = await import("../app.ts");
+  const log = createLog(config.log_level, redactor);
+  const quiet: Config = { ...config, host: "127.0.0.1", port: 0, insecure: false, "tls.cert": "", "tls.key": "" };
+  let app: App;
+  try {
+    app = await startApp({ config: quiet, env, report: log.report });
+  } catch (error) {
+    // Whoever has the data directory keeps its name there; nobody else's name can be.
+    const owner = dataDirOwner(config.data_dir);
+    if (owner?.url === undefined) throw error;
+    return remote(owner.url, token);
+  }
+  const client = clientOf(app.url, token);
+  const close = async (graceMs?: number) => {
+    client.close();
+    await app.close(graceMs);
+    log.flush();
+  };
+  return { client, own: true, leave: () => close(0), [Symbol.asyncDispose]: () => close() };
+}
+
+/** Who says to have the data directory; it may have died without a word since. */
+export function dataDirOwner(dataDir: string): { readonly name: string; readonly url: string | undefined } | undefined {
+  let name: string;
+  try {
+    name = readFileSync(join(dataDir, "owner"), "utf8").trim();
+  } catch {
+    return undefined;
+  }
+  return { name, url: /^process \d+ at (https?:\/\/\S+)$/.exec(name)?.[1] };
+}
+
+function remote(url: string, token: string): Service {
+  const client = clientOf(url, token);
+  const close = async () => client.close();
+  return { client, own: false, leave: close, [Symbol.asyncDispose]: close };
+}
+
+function clientOf(baseUrl: string, token: string): CodeAgentClient {
+  return createCodeAgentClient({ baseUrl, ...(token === "" ? {} : { token }) });
+}
+
+function serverUrl(given: string): string {
+  const url = URL.parse(given);
+  if (url?.protocol !== "http:" && url?.protocol !== "https:") {
+    throw new Error(`--server is ${JSON.stringify(given)}: a URL like http://127.0.0.1:4088 is wanted`);
+  }
+  return url.href.replace(/\/+$/, "");
+}
+
+function readToken(config: Config): string {
+  if (config.token_file === "") return config.token;
+  try {
+    return readFileSync(config.token_file, "utf8").trim();
+  } catch (cause) {
+    throw new Error(`token_file: ${config.token_file} can't be read (${sentenceOf(cause)})`, { cause });
+  }
+}
