@@ -18,7 +18,7 @@ import { type Refusal, refuse, type ServerRequest, type ServerResponse } from ".
 import { sniffProtocol } from "./server/sniff-protocol.ts";
 import { watchSession } from "./server/watch-session.ts";
 
-export { defaultServerLimits, type ServerLimits } from "./server/limits.ts";
+export type { ServerLimits } from "./server/limits.ts";
 export type { ServerRequest, ServerResponse } from "./server/refuse.ts";
 
 export type ServerLog = (

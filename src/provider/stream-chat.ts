@@ -5,7 +5,7 @@ import type { DecodeContext, Dialect } from "../dialect/dialect.ts";
 import type { Quirks } from "../dialect/quirks.ts";
 import { needsPayment, upstreamError } from "../dialect/upstream-error.ts";
 import { withIdleTimeout } from "../stream/idle-timeout.ts";
-import { answerTooLong, defaultMaxBodyBytes, readSse } from "../stream/sse.ts";
+import { defaultMaxBodyBytes, readSse, TooLongError } from "../stream/sse.ts";
 import type { HttpRequest, HttpResponse, SendHttp } from "./http-request.ts";
 
 /** A provider as it was configured. Holds the key, so it never leaves this room. */
@@ -218,6 +218,9 @@ async function* readAnswer(
         kind satisfies never;
     }
   } catch (error) {
+    if (error instanceof TooLongError) {
+      throw fail("provider_protocol", `the answer of ${endpoint.provider} ${error.message}`, endpoint, response);
+    }
     if (!(error instanceof AgentError)) throw error;
     throw new AgentError(error.kind, error.message, {
       ...optionsOf(error),
@@ -287,7 +290,7 @@ async function readText(
     pieces.push(piece);
     length += piece.byteLength;
     if (length <= maxBytes) continue;
-    if (whenLonger === "fail") throw answerTooLong(maxBytes);
+    if (whenLonger === "fail") throw new TooLongError(`is longer than ${maxBytes} bytes`);
     break;
   }
   return Buffer.concat(pieces).subarray(0, maxBytes).toString("utf8");

@@ -1,5 +1,4 @@
 import { createParser } from "eventsource-parser";
-import { AgentError } from "../chat/error.ts";
 
 /** One server-sent event. */
 export interface SseMessage {
@@ -9,6 +8,11 @@ export interface SseMessage {
   readonly data: string;
   /** The body ended before the blank line that closes an event: the data may be cut short. */
   readonly unterminated?: true;
+}
+
+/** A body is longer than it may be; the message says how, as the end of a sentence. */
+export class TooLongError extends Error {
+  override readonly name = "TooLongError";
 }
 
 export interface SseLimits {
@@ -25,7 +29,7 @@ export const defaultMaxBodyBytes = 16 * 1024 * 1024;
  * Reads server-sent events from a body cut anywhere, also inside a character or a line end. Yields one array for each
  * read that completed an event, so nothing waits for company and nothing is handed on piece by piece. Leaving early
  * returns the body's iterator.
- * @throws {AgentError} `provider_protocol` when a line, an event or the whole body is longer than its limit.
+ * @throws {TooLongError} when a line, an event or the whole body is longer than its limit.
  */
 export async function* readSse(body: AsyncIterable<Uint8Array>, limits: SseLimits = {}): AsyncGenerator<SseMessage[]> {
   const maxEventLength = limits.maxEventLength ?? defaultMaxEventLength;
@@ -51,22 +55,15 @@ export async function* readSse(body: AsyncIterable<Uint8Array>, limits: SseLimit
   let bodyBytes = 0;
   for await (const bytes of body) {
     bodyBytes += bytes.byteLength;
-    if (bodyBytes > maxBodyBytes) throw answerTooLong(maxBodyBytes);
+    if (bodyBytes > maxBodyBytes) throw new TooLongError(`is longer than ${maxBodyBytes} bytes`);
     parser.feed(decoder.decode(bytes, { stream: true }));
     if (messages.length > 0) yield take();
     if (tooLong) {
-      throw new AgentError(
-        "provider_protocol",
-        `the model's answer has an event longer than ${maxEventLength} characters`,
-      );
+      throw new TooLongError(`has an event longer than ${maxEventLength} characters`);
     }
   }
   // What the end of the body cut off still counts: ending the line and the event hands it over. The first line feed
   // may be swallowed as the second half of a line end.
   parser.feed(`${decoder.decode()}\n\n\n`);
   if (messages.length > 0) yield take().map((message) => ({ ...message, unterminated: true }));
-}
-
-export function answerTooLong(maxBodyBytes: number): AgentError {
-  return new AgentError("provider_protocol", `the model's answer is longer than ${maxBodyBytes} bytes`);
 }

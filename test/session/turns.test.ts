@@ -1,15 +1,19 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { toJson } from "@bufbuild/protobuf";
+import { type MessageInitShape, toJson } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { type GenerateChunk, GenerateChunkSchema, type GenerateRequest } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import {
+  type GenerateChunk,
+  GenerateChunkSchema,
+  type GenerateRequestSchema,
+} from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { chunk, eventStream, startUpstream } from "../provider/upstream.ts";
 import { collect } from "../support/grammar.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 
-type Request = { [Key in keyof GenerateRequest]?: unknown };
+type Request = MessageInitShape<typeof GenerateRequestSchema>;
 
 /** The events of a stream in short: what a person would call what happened. */
 function story(chunks: readonly GenerateChunk[]): string[] {
@@ -144,7 +148,7 @@ describe("a turn", () => {
     test(name, async (context) => {
       const { client } = await startTestApp(context, { script });
       const { sessionId } = await client.createSession({});
-      const asked = { messages: [user("go")], ...request };
+      const asked: Request = { messages: [user("go")], ...request };
       const chunks = await collect(client.streamGenerate({ ...asked, sessionId }), 1n);
       assert.deepEqual(story(chunks), told);
       const again = await collect(client.subscribeSession({ sessionId }), 1n);

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import fc from "fast-check";
-import { AgentError } from "../../src/chat/error.ts";
-import { readSse, type SseLimits, type SseMessage } from "../../src/stream/sse.ts";
+import { readSse, type SseLimits, type SseMessage, TooLongError } from "../../src/stream/sse.ts";
 
 async function read(pieces: Iterable<Uint8Array>, limits?: SseLimits): Promise<SseMessage[]> {
   const messages: SseMessage[] = [];
@@ -76,7 +75,7 @@ describe("readSse", () => {
           bytes.subarray(position * size, (position + 1) * size),
         );
         await assert.rejects(read(pieces, limits), (error) => {
-          return error instanceof AgentError && error.kind === "provider_protocol" && error.message.includes("100");
+          return error instanceof TooLongError && error.message.includes("100");
         });
       }
     });
