@@ -1,29 +1,13 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { describe, test } from "node:test";
 import { connect as tlsConnect } from "node:tls";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { Health } from "../../gen/grpc/health/v1/health_pb.ts";
 import { ServingStatus } from "../../src/rpc/health.ts";
+import { makeCertificate } from "../support/certificate.ts";
 import { checkPath, checkRequest, http2Request, readToEnd, startTestServer } from "./start-test-server.ts";
-
-function makeCertificate(): { cert: string; key: string } | undefined {
-  const folder = mkdtempSync(join(tmpdir(), "certificate-"));
-  try {
-    const [cert, key] = [join(folder, "cert.pem"), join(folder, "key.pem")];
-    const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"];
-    const name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
-    const { status } = spawnSync("openssl", ["req", "-x509", ...curve, ...name, "-keyout", key, "-out", cert]);
-    return status === 0 ? { cert: readFileSync(cert, "utf8"), key: readFileSync(key, "utf8") } : undefined;
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
-}
 
 const tls = makeCertificate();
 
