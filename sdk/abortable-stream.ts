@@ -62,14 +62,15 @@ export function abortableStream<Item>(
 
   return {
     async next() {
+      let result: IteratorResult<Item, void>;
       try {
-        const result = await generator.next();
-        return result.done === true || left !== undefined ? end() : result;
+        result = await generator.next();
       } catch (error) {
         if (left !== undefined) return end();
         forget();
         throw error;
       }
+      return result.done === true || left !== undefined ? end() : result;
     },
     async return() {
       await leave();

@@ -36,7 +36,7 @@ interface OtherToolChoice {
 }
 interface OtherImagePart {
   type: "image_url";
-  image_url: { url: string; detail?: "original" };
+  image_url: { url: string; detail?: "auto" | "low" | "high" | "original" };
 }
 
 type UserMessage = Extract<ReadableMessage, { role: "user" }>;

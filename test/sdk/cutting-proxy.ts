@@ -35,7 +35,7 @@ export async function startCuttingProxy(): Promise<CuttingProxy> {
       });
     }
     client.on("data", (bytes) => upstream.write(bytes));
-    upstream.on("data", (bytes) => {
+    upstream.on("data", (bytes: Buffer) => {
       if (bytes.length <= left) {
         left -= bytes.length;
         client.write(bytes);
