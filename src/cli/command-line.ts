@@ -14,6 +14,8 @@ import type { ForkFlags, ListFlags, ShowFlags } from "./sessions.ts";
  */
 export async function runCommandLine(words: readonly string[]): Promise<never> {
   const taken = takeSecrets(process.env);
+  // Whoever reads us may stop to; that must not end what we do with a stack trace.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   let exitCode = 0;
   const program = new Command("codeagent")
     .description("An LLM coding agent as a service")

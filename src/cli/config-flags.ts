@@ -1,4 +1,6 @@
+import { readFileSync } from "node:fs";
 import { type Config, readConfig, type SettingKey } from "../config.ts";
+import { sentenceOf } from "./sentence.ts";
 
 /** The settings that can be given on the command line; all others come from the environment and the file. */
 export interface ConfigFlags {
@@ -35,4 +37,17 @@ export function configFrom(flags: ConfigFlags, env: Readonly<Record<string, stri
     env,
     workingDirectory: process.cwd(),
   });
+}
+
+/**
+ * The token callers have to show; empty where there is none.
+ * @throws {Error} one sentence, when its file can't be read.
+ */
+export function readToken(config: Config): string {
+  if (config.token_file === "") return config.token;
+  try {
+    return readFileSync(config.token_file, "utf8").trim();
+  } catch (cause) {
+    throw new Error(`token_file: ${config.token_file} can't be read (${sentenceOf(cause)})`, { cause });
+  }
 }

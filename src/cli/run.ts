@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { resolve } from "node:path";
 import { create, toJson } from "@bufbuild/protobuf";
-import { GenerateChunkSchema, GenerateRequestSchema } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { GenerateChunkSchema, GenerateRequestSchema, type Session } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { type CodeAgentClient, streamTurn } from "../../sdk/index.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { type ConnectionFlags, openService } from "./service.ts";
@@ -28,14 +28,19 @@ export async function run(given: string, flags: RunFlags, taken: TakenEnvironmen
   if (prompt.trim() === "") throw new Error("the prompt is empty; say what is to be done");
   await using service = await openService(flags, taken);
   const { client } = service;
-  const sessionId = flags.session ?? (await newSession(client, prompt, service.own ? undefined : flags.workspace));
+  const { sessionId, workspace } =
+    flags.session === undefined
+      ? await newSession(client, prompt, service.own ? undefined : flags.workspace)
+      : await client.getSession({ sessionId: flags.session });
   const cancel = new Cancel(client, sessionId);
   const restore = onStopSignal((again) => {
     if (again) void service.leave().finally(() => process.exit(1));
     else cancel.ask();
-  });
+  }, "stop");
   process.stdout.on("error", () => cancel.ask());
   const page = pageOn(process.stdout);
+  // Another server works in a folder of its own, which need not be the one we are in.
+  if (!service.own && flags.json !== true) page.write(`in ${workspace}, by ${service.url}\n`, "dim");
   let begun = false;
   try {
     const request = create(GenerateRequestSchema, {
@@ -97,13 +102,12 @@ class Cancel {
   }
 }
 
-async function newSession(client: CodeAgentClient, prompt: string, workspace: string | undefined): Promise<string> {
-  const { sessionId } = await client.createSession({
+async function newSession(client: CodeAgentClient, prompt: string, workspace: string | undefined): Promise<Session> {
+  return client.createSession({
     title: oneLine(prompt, titleCharacters),
     workspace: workspace === undefined ? "" : resolve(workspace),
     requestId: randomUUID(),
   });
-  return sessionId;
 }
 
 function sayHowToGoOn(page: Page, sessionId: string): void {

@@ -1,5 +1,5 @@
 import { startApp } from "../app.ts";
-import { type ConfigFlags, configFrom } from "./config-flags.ts";
+import { type ConfigFlags, configFrom, readToken } from "./config-flags.ts";
 import { createLog } from "./log.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { onStopSignal } from "./stop-signals.ts";
@@ -14,7 +14,7 @@ const closingLimitMs = 15_000;
  */
 export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironment): Promise<number> {
   const config = configFrom(flags, env);
-  const log = createLog(config.log_level, redactor.hide(config.token));
+  const log = createLog(config.log_level, redactor.hide(readToken(config)));
   const stopAsked = Promise.withResolvers<void>();
   let graceMs = config["limits.drain_ms"];
   let exitCode = 0;
@@ -29,7 +29,7 @@ export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironm
     log.flush();
     process.exit(1);
   };
-  onStopSignal(stop);
+  onStopSignal(stop, "ignore");
   process.on("uncaughtException", (error) => {
     log.report("error", "a fault of the server; it stops", { error });
     exitCode = 1;
@@ -37,8 +37,6 @@ export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironm
     stop(true);
   });
   const app = await startApp({ config, env, report: log.report });
-  // Whoever started us may have closed its end of the pipe.
-  process.stdout.on("error", () => {});
   process.stdout.write(`codeagent listening on ${app.url}\n`);
   log.report("info", "listening", { url: app.url });
   await stopAsked.promise;

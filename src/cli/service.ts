@@ -3,10 +3,9 @@ import { join } from "node:path";
 import { type CodeAgentClient, createCodeAgentClient } from "../../sdk/index.ts";
 import type { App } from "../app.ts";
 import type { Config } from "../config.ts";
-import { type ConfigFlags, configFrom } from "./config-flags.ts";
+import { type ConfigFlags, configFrom, readToken } from "./config-flags.ts";
 import { createLog } from "./log.ts";
 import type { TakenEnvironment } from "./secrets.ts";
-import { sentenceOf } from "./sentence.ts";
 
 /** Flags of commands that talk to a server. */
 export interface ConnectionFlags extends ConfigFlags {
@@ -19,6 +18,7 @@ export interface Service extends AsyncDisposable {
   readonly client: CodeAgentClient;
   /** Whether it runs in this process, so that the settings of the command line are its settings. */
   readonly own: boolean;
+  readonly url: string;
   /** Ends what runs in this process without waiting for turns; they go on at the next start. */
   leave(): Promise<void>;
 }
@@ -51,7 +51,7 @@ export async function openService(flags: ConnectionFlags, { env, redactor }: Tak
     await app.close(graceMs);
     log.flush();
   };
-  return { client, own: true, leave: () => close(0), [Symbol.asyncDispose]: () => close() };
+  return { client, own: true, url: app.url, leave: () => close(0), [Symbol.asyncDispose]: () => close() };
 }
 
 /** Who says to have the data directory; it may have died without a word since. */
@@ -68,7 +68,7 @@ export function dataDirOwner(dataDir: string): { readonly name: string; readonly
 function remote(url: string, token: string): Service {
   const client = clientOf(url, token);
   const close = async () => client.close();
-  return { client, own: false, leave: close, [Symbol.asyncDispose]: close };
+  return { client, own: false, url, leave: close, [Symbol.asyncDispose]: close };
 }
 
 function clientOf(baseUrl: string, token: string): CodeAgentClient {
@@ -81,13 +81,4 @@ function serverUrl(given: string): string {
     throw new Error(`--server is ${JSON.stringify(given)}: a URL like http://127.0.0.1:4088 is wanted`);
   }
   return url.href.replace(/\/+$/, "");
-}
-
-function readToken(config: Config): string {
-  if (config.token_file === "") return config.token;
-  try {
-    return readFileSync(config.token_file, "utf8").trim();
-  } catch (cause) {
-    throw new Error(`token_file: ${config.token_file} can't be read (${sentenceOf(cause)})`, { cause });
-  }
 }

@@ -2,11 +2,12 @@
 const sameWishMs = 300;
 
 /**
- * Calls `stop` at SIGINT and SIGTERM instead of ending the process; `again` from the second on. SIGHUP and SIGUSR1 (which
- * would open a debugger) do nothing.
+ * Calls `stop` at SIGINT and SIGTERM instead of ending the process; `again` from the second on. SIGUSR1, which would open
+ * a debugger, does nothing.
+ * @param hangUp what the end of the terminal (SIGHUP) means
  * @returns gives the signals their usual meaning back.
  */
-export function onStopSignal(stop: (again: boolean) => void): () => void {
+export function onStopSignal(stop: (again: boolean) => void, hangUp: "stop" | "ignore"): () => void {
   let lastMs: number | undefined;
   const onSignal = () => {
     const nowMs = performance.now();
@@ -19,7 +20,7 @@ export function onStopSignal(stop: (again: boolean) => void): () => void {
   const listeners = [
     ["SIGINT", onSignal],
     ["SIGTERM", onSignal],
-    ["SIGHUP", ignore],
+    ["SIGHUP", hangUp === "stop" ? onSignal : ignore],
     ["SIGUSR1", ignore],
   ] as const;
   for (const [signal, listener] of listeners) process.on(signal, listener);

@@ -143,6 +143,7 @@ describe("codeagent run", { timeout: 120_000, concurrency: 2 }, () => {
     const found = await runToEnd(context, ["run", "again"], { folder, env: token });
     assert.deepEqual([found.exit, found.stderr], [0, ""]);
     assert.match(found.stdout, /^You asked before\.$/m);
+    assert.ok(found.stdout.startsWith(`in ${folder}, by ${server.url}\n`));
     const elsewhere = temporaryFolder(context);
     const words = ["run", "again", "--server", server.url];
     const named = await runToEnd(context, [...words, "--token-file", tokenFile], { folder: elsewhere });
@@ -186,6 +187,10 @@ describe("codeagent sessions", { timeout: 120_000 }, () => {
       ],
     );
     assert.match(await codeagent("sessions", "ls", "--limit", "1"), new RegExp(`^${fork}  idle  7 messages [^\n]*\n$`));
+    const cut = start(context, ["sessions", "show", id], { folder });
+    cut.child.stdout?.destroy();
+    assert.equal(await cut.ended, 0);
+    assert.equal(cut.stderr(), "", "a reader who leaves early does no harm");
     assert.equal(await codeagent("sessions", "rm", id), "");
     assert.match(await codeagent("sessions", "ls"), new RegExp(`^${fork} [^\n]*\n$`));
     const gone = await runToEnd(context, ["sessions", "show", id], { folder });

@@ -88,6 +88,16 @@ describe("codeagent serve", { timeout: 120_000, concurrency: 2 }, () => {
       assert.equal(server.stderr(), "", "no debugger was opened");
     });
 
+    test(`on ${name}: a closed stderr does not end it`, { skip }, async (context) => {
+      const folder = temporaryFolder(context);
+      const server = await startServe(context, ["--log-level", "debug"], { folder, node, script: slowScript });
+      server.child.stderr?.destroy();
+      using client = createCodeAgentClient({ baseUrl: server.url });
+      for (const sessionId of ["one", "two"]) await client.createSession({ sessionId });
+      server.child.kill("SIGTERM");
+      assert.equal(await server.ended, 0);
+    });
+
     test(`on ${name}: a second process on the data directory is refused and told who has it`, {
       skip,
     }, async (context) => {
