@@ -15,9 +15,12 @@ export interface Leaving {
   readonly signal: AbortSignal;
   /** Whether it was aborted, rather than just left. */
   readonly aborted: boolean;
-  /** What is still to be done when the generator has ended; `return` and `abort` wait for it, reads do not. */
+  /** What is still to be done when the generator has ended; `return` and `abort` wait for it, reads only for a moment. */
   lastWork?: Promise<void>;
 }
+
+/** How long reads of a stream that was aborted wait for its last work. */
+const lastWorkMs = 1000;
 
 /**
  * Makes a stream of a generator that ends when `leaving.signal` fires.
@@ -51,7 +54,9 @@ export function abortableStream<Item>(
   if (signal?.aborted) onAbort();
   else signal?.addEventListener("abort", onAbort, { once: true });
 
-  const end = (): IteratorResult<Item, undefined> => {
+  const end = async (): Promise<IteratorResult<Item, undefined>> => {
+    // Who closes the client after the loop does not cut off what tells the server.
+    if (left !== undefined) await within(leave(), lastWorkMs);
     forget();
     if (reasonDue) {
       reasonDue = false;
@@ -117,6 +122,13 @@ export function mapStream<From, To>(
       return this;
     },
   };
+}
+
+async function within(work: Promise<void>, limitMs: number): Promise<void> {
+  const limit = Promise.withResolvers<void>();
+  const timer = setTimeout(limit.resolve, limitMs);
+  await Promise.race([work, limit.promise]);
+  clearTimeout(timer);
 }
 
 function ignore(): void {}
