@@ -12,6 +12,7 @@ import {
   universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
 import { createDoorkeeper } from "./server/doorkeeper.ts";
+import { withPlainGrpcMessage } from "./server/grpc-message.ts";
 import { limitCallTimeout } from "./server/limit-call-timeout.ts";
 import { defaultServerLimits, type ServerLimits } from "./server/limits.ts";
 import { type Refusal, refuse, type ServerRequest, type ServerResponse } from "./server/refuse.ts";
@@ -383,7 +384,7 @@ function createServe(
       return;
     }
     call(universalRequestFromNodeRequest(request, response, undefined, contextValues?.(request)))
-      .then((answer) => universalResponseToNodeResponse(answer, response))
+      .then((answer) => universalResponseToNodeResponse(withPlainGrpcMessage(answer), response))
       .catch((error) => onFailure(request, response, error));
   };
 }

@@ -3,6 +3,7 @@ import { encodeEnvelope } from "@connectrpc/connect/protocol";
 import { codeToHttpStatus, endStreamFlag, endStreamToJson, errorToJson } from "@connectrpc/connect/protocol-connect";
 import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import type { ConnectNodeAdapterOptions } from "@connectrpc/connect-node";
+import { spellGrpcMessage } from "./grpc-message.ts";
 
 type NodeHandler = NonNullable<ConnectNodeAdapterOptions["fallback"]>;
 /** A request of node:http or node:http2. */
@@ -38,6 +39,7 @@ function sendRefusal(request: ServerRequest, response: ServerResponse, refusal: 
     // "Trailers-only": the status is among the header fields and nothing follows.
     const trailer = new Headers();
     setTrailerStatus(trailer, error);
+    spellGrpcMessage(trailer);
     for (const [name, value] of trailer) response.setHeader(name, value);
     response.statusCode = refusal.httpStatus ?? 200;
     response.setHeader("content-type", contentType);
