@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { type TestContext, test } from "node:test";
+import { AgentError } from "../../src/chat/error.ts";
+import { lockDataDir } from "../../src/log/lock-file.ts";
+import { openSqliteStore } from "../../src/log/sqlite.ts";
+import { storeContract } from "./store-contract.ts";
+
+function folder(context: TestContext): string {
+  const path = mkdtempSync(join(tmpdir(), "codeagent-log-"));
+  context.after(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+storeContract("sqlite", async (context) => {
+  const store = openSqliteStore(join(folder(context), "codeagent.db"));
+  context.after(() => store.close());
+  return store;
+});
+
+test("the file is in WAL mode, so readers of other processes see it whole", (context) => {
+  const path = join(folder(context), "codeagent.db");
+  const store = openSqliteStore(path);
+  context.after(() => store.close());
+  const database = new DatabaseSync(path);
+  context.after(() => database.close());
+  assert.equal(database.prepare("pragma journal_mode").get()?.["journal_mode"], "wal");
+});
+
+test("a file of a newer version is refused", (context) => {
+  const path = join(folder(context), "codeagent.db");
+  const database = new DatabaseSync(path);
+  database.exec("pragma user_version = 999");
+  database.close();
+  assert.throws(
+    () => openSqliteStore(path),
+    (error) => error instanceof AgentError && /version 999/.test(error.message),
+  );
+});
+
+test("whoever owned a session before the file was opened again is dead", async (context) => {
+  const path = join(folder(context), "codeagent.db");
+  const before = openSqliteStore(path);
+  const empty = new Uint8Array();
+  await before.createSession({
+    sessionId: "one",
+    tenant: "default",
+    parentId: "",
+    parentSeq: 0,
+    config: empty,
+    summary: empty,
+    blobs: [],
+    requestId: "",
+    requestHash: "",
+    atMs: 1,
+  });
+  assert.notEqual(await before.claim("one"), undefined);
+  assert.equal(await before.claim("one"), undefined);
+  await before.close();
+  const after = openSqliteStore(path);
+  context.after(() => after.close());
+  assert.notEqual(await after.claim("one"), undefined);
+});
+
+test("a data directory has one process; the second is told which", (context) => {
+  const dataDir = folder(context);
+  const lock = lockDataDir(dataDir);
+  lock.describe("process 4711 at http://127.0.0.1:4088");
+  assert.throws(() => lockDataDir(dataDir), /in use by process 4711 at http:\/\/127\.0\.0\.1:4088; stop it/);
+  lock.release();
+  lockDataDir(dataDir).release();
+});

@@ -1,0 +1,275 @@
+import assert from "node:assert/strict";
+import { describe, type TestContext, test } from "node:test";
+import type { Claim, NewInboxEntry, NewSession, Store } from "../../src/log/store.ts";
+
+/** What every store has to do; each driver runs the same suite. */
+export function storeContract(name: string, open: (context: TestContext) => Promise<Store>): void {
+  const bytes = (text: string) => new TextEncoder().encode(text);
+  const text = (body: Uint8Array) => new TextDecoder().decode(body);
+  const session = (sessionId: string, more: Partial<NewSession> = {}): NewSession => ({
+    sessionId,
+    tenant: "default",
+    parentId: "",
+    parentSeq: 0,
+    config: bytes("config"),
+    summary: bytes("{}"),
+    blobs: [],
+    requestId: "",
+    requestHash: "",
+    atMs: 1000,
+    ...more,
+  });
+  const entry = (sessionId: string, key: string, more: Partial<NewInboxEntry> = {}): NewInboxEntry => ({
+    sessionId,
+    tenant: "default",
+    key,
+    kind: "turn",
+    turnId: `turn-${key}`,
+    principal: "somebody",
+    body: bytes(`body of ${key}`),
+    hash: `hash of ${key}`,
+    atMs: 2000,
+    waitingLimit: 16,
+    ...more,
+  });
+  const claimed = async (store: Store, sessionId: string): Promise<Claim> => {
+    const claim = await store.claim(sessionId);
+    assert.ok(claim !== undefined, `${sessionId} can be claimed`);
+    return claim;
+  };
+  const append = (store: Store, sessionId: string, { fence }: Claim, events: readonly string[], more = {}) =>
+    store.append({
+      sessionId,
+      fence,
+      events: events.map((event) => ({ kind: event.split(" ")[0] ?? "", body: bytes(event) })),
+      turnId: "turn-1",
+      atMs: 3000,
+      ...more,
+    });
+  const logOf = async (store: Store, sessionId: string, afterSeq = 0, limit = 100, limitBytes = 1_000_000) =>
+    (await store.readEvents(sessionId, afterSeq, limit, limitBytes)).map(({ seq, body }) => `${seq} ${text(body)}`);
+
+  describe(`store: ${name}`, () => {
+    test("a session is created once; the id keeps its first owner", async (context) => {
+      const store = await open(context);
+      const first = await store.createSession(session("one", { requestId: "r1", requestHash: "h1" }));
+      assert.equal(first.created, true);
+      const second = await store.createSession(session("one", { config: bytes("other"), requestId: "r2" }));
+      assert.equal(second.created, false);
+      assert.equal(text(second.session.config), "config");
+      assert.equal(second.session.requestId, "r1");
+      assert.equal(second.session.headSeq, 0);
+    });
+
+    test("nobody sees a session of another tenant", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      assert.equal(await store.readSession("other", "one"), undefined);
+      assert.deepEqual(await store.listSessions("other", undefined, 10), []);
+      assert.equal(await store.deleteSession("other", "one"), false);
+      assert.equal(await store.send({ ...entry("one", "a"), tenant: "other" }), undefined);
+    });
+
+    test("lists are newest first and go on where the page before ended", async (context) => {
+      const store = await open(context);
+      for (const [position, id] of ["a", "b", "c", "d", "e"].entries()) {
+        await store.createSession(session(id, { atMs: position < 3 ? 100 : 200 }));
+      }
+      const seen: string[] = [];
+      let before: { createdMs: number; sessionId: string } | undefined;
+      for (;;) {
+        const page = await store.listSessions("default", before, 2);
+        seen.push(...page.map(({ sessionId }) => sessionId));
+        before = page.at(-1);
+        if (page.length < 2) break;
+      }
+      assert.deepEqual(seen, ["e", "d", "c", "b", "a"]);
+    });
+
+    test("a config is replaced only by who read its last version", async (context) => {
+      const store = await open(context);
+      const { session: created } = await store.createSession(session("one"));
+      assert.equal(await store.updateConfig("one", created.configVersion, bytes("second"), 5000), true);
+      assert.equal(await store.updateConfig("one", created.configVersion, bytes("third"), 6000), false);
+      const read = await store.readSession("default", "one");
+      assert.equal(text(read?.config ?? bytes("")), "second");
+      assert.equal(read?.updatedMs, 5000);
+    });
+
+    test("the inbox keeps the order of arrival and takes a key once", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const sent = await Promise.all(["b", "a", "c"].map((key) => store.send(entry("one", key))));
+      assert.deepEqual(
+        sent.map((each) => (typeof each === "object" ? each.inserted : each)),
+        [true, true, true],
+      );
+      const again = await store.send(entry("one", "a", { turnId: "turn-new", hash: "hash of other" }));
+      assert.deepEqual(again, {
+        inserted: false,
+        turnId: "turn-a",
+        hash: "hash of a",
+        firstSeq: undefined,
+        headSeq: 0,
+      });
+      assert.deepEqual(
+        (await store.readInbox("one")).map(({ key }) => key),
+        ["b", "a", "c"],
+      );
+      assert.equal((await store.readSession("default", "one"))?.waitingTurns, 3);
+      assert.equal(await store.send(entry("none", "a")), undefined);
+    });
+
+    test("an inbox that is full takes nothing more", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const sent = await Promise.all(["a", "b", "c"].map((key) => store.send(entry("one", key, { waitingLimit: 2 }))));
+      assert.equal(sent[2], "full");
+      const cancel = await store.send(entry("one", "x", { kind: "cancel", waitingLimit: 2 }));
+      assert.notEqual(cancel, "full", "commands of another kind are counted by themselves");
+    });
+
+    test("one owner at a time; each claim has a new epoch and token", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      await store.send(entry("one", "a"));
+      assert.deepEqual(await store.runnableSessions(10), ["one"]);
+      const claims = (await Promise.all([1, 2, 3].map(() => store.claim("one")))).filter(
+        (claim) => claim !== undefined,
+      );
+      assert.equal(claims.length, 1);
+      assert.deepEqual(await store.runnableSessions(10), []);
+      const [first] = claims;
+      assert.ok(first !== undefined);
+      assert.equal(await store.release("one", first.fence, false), true, "a command waits");
+      const second = await claimed(store, "one");
+      assert.ok(second.fence.epoch > first.fence.epoch);
+      assert.notEqual(second.fence.token, first.fence.token);
+      assert.equal(second.previousToken, first.fence.token);
+      assert.equal(await store.claim("none"), undefined);
+    });
+
+    test("who was fenced writes nothing", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const old = await claimed(store, "one");
+      await store.release("one", old.fence, false);
+      const now = await claimed(store, "one");
+      const appended = await Promise.all([
+        append(store, "one", old, ["old"]),
+        append(store, "one", now, ["new"]),
+        append(store, "one", { ...now, fence: { ...now.fence, token: "guessed" } }, ["guessed"]),
+        append(store, "one", { ...now, fence: { ...now.fence, epoch: now.fence.epoch + 1 } }, ["ahead"]),
+      ]);
+      assert.deepEqual(appended, [undefined, { baseSeq: 1 }, undefined, undefined]);
+      assert.deepEqual(await logOf(store, "one"), ["1 new"]);
+      assert.equal(await store.release("one", old.fence, true), false, "who was fenced releases nothing");
+      assert.deepEqual(await append(store, "one", now, ["more"]), { baseSeq: 2 });
+    });
+
+    test("events are numbered without a gap and read by cursor", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      await store.createSession(session("two"));
+      const one = await claimed(store, "one");
+      const two = await claimed(store, "two");
+      await Promise.all([
+        append(store, "one", one, ["a", "b"]),
+        append(store, "two", two, ["x"]),
+        append(store, "one", one, ["c"]),
+      ]);
+      assert.deepEqual(await logOf(store, "one"), ["1 a", "2 b", "3 c"]);
+      assert.deepEqual(await logOf(store, "two"), ["1 x"]);
+      assert.deepEqual(await logOf(store, "one", 1, 1), ["2 b"]);
+      assert.deepEqual(await logOf(store, "one", 3), []);
+      assert.deepEqual(await logOf(store, "one", 0, 100, 1), ["1 a"], "a page is bounded in bytes, and never empty");
+      assert.equal((await store.readSession("default", "one"))?.headSeq, 3);
+    });
+
+    test("history leaves out what a fold does not need", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const one = await claimed(store, "one");
+      const kinds = ["turn-started", "block-start", "block-delta", "block-stop", "tool-output", "turn-finished"];
+      await append(store, "one", one, kinds);
+      assert.deepEqual(
+        (await store.readHistory("one", 0, 100)).map(({ seq, body }) => `${seq} ${text(body)}`),
+        ["1 turn-started", "4 block-stop", "6 turn-finished"],
+      );
+    });
+
+    test("what an append says besides its events is committed with them", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      await store.send(entry("one", "a"));
+      const claim = await claimed(store, "one");
+      const extras = { takenKeys: ["a"], blobs: [{ digest: "d1", body: bytes("large") }], summary: bytes("noted") };
+      await append(store, "one", claim, ["turn-started"], extras);
+      assert.deepEqual(await store.readInbox("one"), []);
+      assert.equal(text((await store.readBlob("one", "d1")) ?? bytes("")), "large");
+      assert.equal(await store.readBlob("one", "d2"), undefined);
+      const read = await store.readSession("default", "one");
+      assert.equal(text(read?.summary ?? bytes("")), "noted");
+      assert.equal(read?.waitingTurns, 0);
+      const again = await store.send(entry("one", "a"));
+      assert.deepEqual(again, { inserted: false, turnId: "turn-a", hash: "hash of a", firstSeq: 1, headSeq: 1 });
+      assert.equal(await store.release("one", claim.fence, false), false, "nothing waits");
+      assert.deepEqual(await store.runnableSessions(10), []);
+    });
+
+    test("an unfinished turn keeps its session runnable", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const claim = await claimed(store, "one");
+      assert.equal(await store.release("one", claim.fence, true), true);
+      assert.deepEqual(await store.runnableSessions(10), ["one"]);
+    });
+
+    test("a fork has the beginning of the log and goes its own way", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const one = await claimed(store, "one");
+      await append(store, "one", one, ["a", "b", "c"], { blobs: [{ digest: "d1", body: bytes("large") }] });
+      const { created } = await store.forkSession("one", 2, session("two", { parentId: "one", parentSeq: 2 }));
+      assert.equal(created, true);
+      const two = await claimed(store, "two");
+      assert.deepEqual(await append(store, "two", two, ["mine"]), { baseSeq: 3 });
+      assert.deepEqual(await logOf(store, "two"), ["1 a", "2 b", "3 mine"]);
+      assert.deepEqual(await logOf(store, "one"), ["1 a", "2 b", "3 c"]);
+      assert.equal(text((await store.readBlob("two", "d1")) ?? bytes("")), "large");
+      const taken = await store.forkSession("one", 1, session("two"));
+      assert.equal(taken.created, false);
+    });
+
+    test("a deleted session is gone with all of it, and its owner is fenced", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one", { blobs: [{ digest: "d1", body: bytes("large") }] }));
+      await store.send(entry("one", "a"));
+      const claim = await claimed(store, "one");
+      await append(store, "one", claim, ["a"]);
+      assert.equal(await store.deleteSession("default", "one"), true);
+      assert.equal(await append(store, "one", claim, ["b"]), undefined);
+      assert.deepEqual(await logOf(store, "one"), []);
+      assert.deepEqual(await store.readInbox("one"), []);
+      assert.equal(await store.readBlob("one", "d1"), undefined);
+      assert.equal(await store.deleteSession("default", "one"), false);
+    });
+
+    test("bytes come back as they were", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const claim = await claimed(store, "one");
+      const body = Uint8Array.from({ length: 70_000 }, (_, position) => position % 256);
+      await store.append({ sessionId: "one", fence: claim.fence, events: [{ kind: "k", body }], turnId: "", atMs: 1 });
+      const [event] = await store.readEvents("one", 0, 10, 10);
+      assert.deepEqual(Uint8Array.from(event?.body ?? []), body);
+    });
+
+    test("a closed store refuses to write", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      await store.close();
+      await assert.rejects(store.createSession(session("two")), /closed/);
+    });
+  });
+}
