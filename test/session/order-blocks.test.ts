@@ -1,0 +1,151 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import fc from "fast-check";
+import type { ChatEvent } from "../../src/chat/event.ts";
+import type { LogEvent } from "../../src/chat/log-event.ts";
+import type { ContentBlock } from "../../src/chat/message.ts";
+import { orderBlocks } from "../../src/session/order-blocks.ts";
+
+const origin = { provider: "p", model: "m", dialect: "d" };
+
+function run(reads: readonly (readonly ChatEvent[])[]): LogEvent[] {
+  let made = 0;
+  const used = new Set<string>();
+  const order = orderBlocks(origin, (wanted) => {
+    const id = wanted === "" || used.has(wanted) ? `made-${++made}` : wanted;
+    used.add(id);
+    return id;
+  });
+  return [...reads.flatMap((events) => order.push(events)), ...order.finish()];
+}
+
+/** Blocks never interleave, indexes count up, and every block is what its deltas add up to. */
+function blocksOf(events: readonly LogEvent[]): ContentBlock[] {
+  const blocks: ContentBlock[] = [];
+  let open: { index: number; text: string; signature: string } | undefined;
+  for (const event of events) {
+    if (event.type === "block-start") {
+      assert.equal(open, undefined);
+      assert.equal(event.index, blocks.length);
+      open = { index: event.index, text: "", signature: "" };
+    } else if (event.type === "block-delta") {
+      assert.equal(event.index, open?.index);
+      const { delta } = event;
+      if (open !== undefined && delta.type === "signature") open.signature += delta.signature;
+      else if (open !== undefined) open.text += Object.values(delta)[1];
+      assert.ok(Object.values(delta).every((piece) => typeof piece === "string" && piece.isWellFormed()));
+    } else if (event.type === "block-stop") {
+      assert.equal(event.index, open?.index);
+      const { block } = event;
+      if (block.type === "text") assert.equal(block.text, open?.text);
+      if (block.type === "tool_use") assert.equal(block.input, open?.text);
+      if (block.type === "thinking") {
+        assert.equal(block.thinking, open?.text);
+        assert.equal(block.signature ?? "", open?.signature);
+      }
+      blocks.push(block);
+      open = undefined;
+    } else assert.fail(`${event.type} is no event of a block`);
+  }
+  assert.equal(open, undefined);
+  return blocks;
+}
+
+const text = (index: number, value: string): ChatEvent => ({ type: "text-delta", index, text: value });
+const call = (index: number, id: string, name: string): ChatEvent => ({ type: "tool-call-start", index, id, name });
+const args = (index: number, value: string): ChatEvent => ({ type: "tool-call-delta", index, argumentsText: value });
+
+describe("orderBlocks", () => {
+  const cases: { name: string; reads: ChatEvent[][]; blocks: ContentBlock[] }[] = [
+    { name: "nothing", reads: [[]], blocks: [] },
+    { name: "text in pieces", reads: [[text(0, "a")], [text(0, "b")]], blocks: [{ type: "text", text: "ab" }] },
+    {
+      name: "deltas of two calls interleave on the wire, their blocks do not",
+      reads: [
+        [call(0, "x", "f"), call(1, "y", "g")],
+        [args(1, '{"b"'), args(0, '{"a"')],
+        [args(0, ":1}"), args(1, ":2}")],
+      ],
+      blocks: [
+        { type: "tool_use", id: "x", name: "f", input: '{"a":1}' },
+        { type: "tool_use", id: "y", name: "g", input: '{"b":2}' },
+      ],
+    },
+    {
+      name: "a call without arguments stays open until the end",
+      reads: [[call(0, "x", "f")], [call(1, "y", "g"), args(1, "{}")]],
+      blocks: [
+        { type: "tool_use", id: "x", name: "f", input: "" },
+        { type: "tool_use", id: "y", name: "g", input: "{}" },
+      ],
+    },
+    {
+      name: "two calls with one id, or none, get ids of their own",
+      reads: [[call(0, "x", "f"), args(0, "{}"), call(1, "x", "f"), args(1, "{}"), call(2, "", "f"), args(2, "{}")]],
+      blocks: [
+        { type: "tool_use", id: "x", name: "f", input: "{}" },
+        { type: "tool_use", id: "made-1", name: "f", input: "{}" },
+        { type: "tool_use", id: "made-2", name: "f", input: "{}" },
+      ],
+    },
+    {
+      name: "thinking with a signature and no text is kept",
+      reads: [[{ type: "signature-delta", index: 0, signature: "sig" }], [text(1, "so")]],
+      blocks: [
+        { type: "thinking", thinking: "", signature: "sig", ...origin },
+        { type: "text", text: "so" },
+      ],
+    },
+  ];
+  for (const { name, reads, blocks } of cases) {
+    test(name, () => assert.deepEqual(blocksOf(run(reads)), blocks));
+  }
+
+  test("text longer than a block goes on in the next one", () => {
+    const long = "😀".repeat(400_000);
+    const blocks = blocksOf(run([[text(0, long)]]));
+    assert.ok(blocks.length > 1);
+    assert.equal(blocks.map((block) => (block.type === "text" ? block.text : "")).join(""), long);
+  });
+
+  test("arguments too large for an event are an error of the provider", () => {
+    assert.throws(
+      () => run([[call(0, "x", "f"), args(0, "x".repeat(400_000))]]),
+      /tool_use block of 400000 characters/,
+    );
+  });
+
+  test("whatever interleaves, nothing of a block is lost and the order is that of first appearance", () => {
+    const pieces = fc.array(
+      fc.record({
+        index: fc.integer({ min: 0, max: 4 }),
+        piece: fc.string({ minLength: 1, maxLength: 4, unit: "grapheme" }),
+      }),
+      { maxLength: 40 },
+    );
+    fc.assert(
+      fc.property(pieces, fc.integer({ min: 1, max: 5 }), (all, perRead) => {
+        const begun: number[] = [];
+        const expected = new Map<number, string>();
+        const events: ChatEvent[] = [];
+        for (const { index, piece } of all) {
+          if (!begun.includes(index)) {
+            begun.push(index);
+            events.push(call(index, `id-${index}`, "f"));
+          }
+          expected.set(index, (expected.get(index) ?? "") + piece);
+          events.push(args(index, piece));
+        }
+        const reads = Array.from({ length: Math.ceil(events.length / perRead) }, (_, read) =>
+          events.slice(read * perRead, (read + 1) * perRead),
+        );
+        // A call closes once its arguments are whole JSON objects; these never are.
+        const blocks = blocksOf(run(reads));
+        assert.deepEqual(
+          blocks.map((block) => (block.type === "tool_use" ? [block.id, block.input] : [])),
+          begun.map((index) => [`id-${index}`, expected.get(index)]),
+        );
+      }),
+    );
+  });
+});
