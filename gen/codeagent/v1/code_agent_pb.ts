@@ -94,14 +94,14 @@ export type Message = Message$1<"codeagent.v1.Message"> & {
   blocks: ContentBlock[];
 
   /**
-   * Id of the message within its session; given by the server.
+   * Id of the message within its session; given by the server, what a request says is not read.
    *
    * @generated from field: string id = 9;
    */
   id: string;
 
   /**
-   * When the message entered the history; given by the server.
+   * When the message entered the history; given by the server, what a request says is not read.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 10;
    */
@@ -173,14 +173,14 @@ export type MessageJson = {
   blocks?: ContentBlockJson[];
 
   /**
-   * Id of the message within its session; given by the server.
+   * Id of the message within its session; given by the server, what a request says is not read.
    *
    * @generated from field: string id = 9;
    */
   id?: string;
 
   /**
-   * When the message entered the history; given by the server.
+   * When the message entered the history; given by the server, what a request says is not read.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 10;
    */
@@ -702,7 +702,7 @@ export type ToolCall = Message$1<"codeagent.v1.ToolCall"> & {
   arguments: string;
 
   /**
-   * What came of the call, where it has been run.
+   * What came of the call, where it has been run. Not read in requests: results come as `tool` messages.
    *
    * @generated from field: codeagent.v1.ToolResult result = 4;
    */
@@ -737,7 +737,7 @@ export type ToolCallJson = {
   arguments?: string;
 
   /**
-   * What came of the call, where it has been run.
+   * What came of the call, where it has been run. Not read in requests: results come as `tool` messages.
    *
    * @generated from field: codeagent.v1.ToolResult result = 4;
    */
@@ -3017,7 +3017,7 @@ export type GenerateChunk = Message$1<"codeagent.v1.GenerateChunk"> & {
     case: "turnFinished";
   } | {
     /**
-     * Control: the first frame of every stream.
+     * Control: the first frame of every subscription.
      *
      * @generated from field: codeagent.v1.StreamReady stream_ready = 30;
      */
@@ -3182,7 +3182,7 @@ export type GenerateChunkJson = {
   turnFinished?: TurnFinishedJson;
 
   /**
-   * Control: the first frame of every stream.
+   * Control: the first frame of every subscription.
    *
    * @generated from field: codeagent.v1.StreamReady stream_ready = 30;
    */
@@ -4560,7 +4560,7 @@ export const AgentErrorDetailSchema: GenMessage<AgentErrorDetail, {jsonType: Age
   messageDesc(file_codeagent_v1_code_agent, 50);
 
 /**
- * The first frame of every stream.
+ * The first frame of every subscription.
  *
  * @generated from message codeagent.v1.StreamReady
  */
@@ -4581,7 +4581,7 @@ export type StreamReady = Message$1<"codeagent.v1.StreamReady"> & {
 };
 
 /**
- * The first frame of every stream.
+ * The first frame of every subscription.
  *
  * @generated from message codeagent.v1.StreamReady
  */
@@ -6934,7 +6934,7 @@ export const CodeAgentService: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Lists the folded history, oldest first.
+   * Lists the folded history, oldest first, as far as it is committed.
    *
    * @generated from rpc codeagent.v1.CodeAgentService.ListMessages
    */

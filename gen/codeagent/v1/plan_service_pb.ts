@@ -326,9 +326,9 @@ export type PlanStep = Message<"codeagent.v1.PlanStep"> & {
   function: string;
 
   /**
-   * For `function_call`: its arguments, a JSON object as JSON text. A string `${steps.<id>.output.<path>}`,
-   * `${input.<path>}` or, within `for_each`, `${item.<path>}` stands for that value with its type; within a longer string
-   * for its text. A reference to a step that was skipped is null.
+   * For `function_call`: its arguments, a JSON object as JSON text. An object of the form
+   * `{"ref": "step.<id>.result.items[0].name"}`, or within `for_each` `{"ref": "item.name"}`, stands for that value with
+   * its type. A reference to a step without a result, or one that was skipped, is null.
    *
    * @generated from field: string parameters = 5;
    */
@@ -342,7 +342,7 @@ export type PlanStep = Message<"codeagent.v1.PlanStep"> & {
   dependsOn: string[];
 
   /**
-   * A comparison of references and literals, for example `steps.test.output.failed > 0`; when it does not hold, the step
+   * A comparison of references and literals, for example `step.test.result.failed > 0`; when it does not hold, the step
    * is skipped. It is read by a parser of its own and never run as code. Empty means always.
    *
    * @generated from field: string condition = 7;
@@ -470,9 +470,9 @@ export type PlanStepJson = {
   function?: string;
 
   /**
-   * For `function_call`: its arguments, a JSON object as JSON text. A string `${steps.<id>.output.<path>}`,
-   * `${input.<path>}` or, within `for_each`, `${item.<path>}` stands for that value with its type; within a longer string
-   * for its text. A reference to a step that was skipped is null.
+   * For `function_call`: its arguments, a JSON object as JSON text. An object of the form
+   * `{"ref": "step.<id>.result.items[0].name"}`, or within `for_each` `{"ref": "item.name"}`, stands for that value with
+   * its type. A reference to a step without a result, or one that was skipped, is null.
    *
    * @generated from field: string parameters = 5;
    */
@@ -486,7 +486,7 @@ export type PlanStepJson = {
   dependsOn?: string[];
 
   /**
-   * A comparison of references and literals, for example `steps.test.output.failed > 0`; when it does not hold, the step
+   * A comparison of references and literals, for example `step.test.result.failed > 0`; when it does not hold, the step
    * is skipped. It is read by a parser of its own and never run as code. Empty means always.
    *
    * @generated from field: string condition = 7;
