@@ -79,6 +79,8 @@ export class Sessions {
   readonly #oneOffRequests = new Map<string, { readonly turn: OneOffTurn; readonly hash: string }>();
   readonly #kept = new Map<string, KeptState>();
   readonly #timers = new Set<NodeJS.Timeout>();
+  /** Of `#oneOffs`, which also holds turns that have ended a moment ago. */
+  #runningOneOffs = 0;
   #draining = false;
 
   constructor(options: SessionsOptions) {
@@ -207,7 +209,7 @@ export class Sessions {
    */
   async startTurn(principal: Principal, asked: TurnRequest): Promise<AdmittedTurn> {
     if (this.#draining) throw shuttingDown();
-    const hash = requestHash(asked);
+    const hash = asked.requestId === "" ? "" : requestHash(asked);
     const request = { ...asked, messages: asked.messages.map(withoutReservedMetadata) };
     return request.sessionId === ""
       ? this.#startOneOff(principal, request, hash)
@@ -360,11 +362,11 @@ export class Sessions {
   }
 
   #startOneOff(principal: Principal, request: TurnRequest, hash: string): AdmittedTurn {
-    const key = requestHash([principal.tenant, request.requestId]);
-    const known = request.requestId === "" ? undefined : this.#oneOffRequests.get(key);
+    const key = request.requestId === "" ? "" : requestHash([principal.tenant, request.requestId]);
+    const known = key === "" ? undefined : this.#oneOffRequests.get(key);
     if (known !== undefined && known.hash !== hash) throw otherPayload(request.requestId);
     const turn = known?.turn ?? this.#newOneOff(principal, { ...request, model: this.#modelName(request.model, "") });
-    if (known === undefined && request.requestId !== "") {
+    if (known === undefined && key !== "") {
       this.#oneOffRequests.set(key, { turn, hash });
       const oldest = this.#oneOffRequests.keys().next();
       if (this.#oneOffRequests.size > keptOneOffs && oldest.done === false) this.#oneOffRequests.delete(oldest.value);
@@ -396,8 +398,12 @@ export class Sessions {
       this.#environment,
     );
     this.#oneOffs.set(turn.sessionId, turn);
-    // A reader that lost its connection near the end may still come back for the rest.
-    void turn.ended.then(() => this.#later(graceMs, () => this.#oneOffs.delete(turn.sessionId)));
+    this.#runningOneOffs++;
+    void turn.ended.then(() => {
+      this.#runningOneOffs--;
+      // A reader that lost its connection near the end may still come back for the rest.
+      this.#later(graceMs, () => this.#oneOffs.delete(turn.sessionId));
+    });
     return turn;
   }
 
@@ -504,9 +510,8 @@ export class Sessions {
 
   #checkRoom(): void {
     const { maxTurnsInFlight } = this.#environment.limits;
-    let running = this.#workers.size;
-    for (const turn of this.#oneOffs.values()) if (turn.tail.ended === undefined) running++;
-    if (running >= maxTurnsInFlight) throw tooMany(`${maxTurnsInFlight} turns run already`, "TOO_MANY_TURNS");
+    if (this.#workers.size + this.#runningOneOffs >= maxTurnsInFlight)
+      throw tooMany(`${maxTurnsInFlight} turns run already`, "TOO_MANY_TURNS");
   }
 
   async #stored(principal: Principal, sessionId: string): Promise<StoredSession> {
