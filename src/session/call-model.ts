@@ -100,15 +100,7 @@ function offeredTools(turn: TurnState, functions: FunctionIndex): ToolDefinition
   const ours = functions.definitions.filter(
     (definition) => !clients.has(definition.name) && (allowed === undefined || allowed.has(definition.name)),
   );
-  return [
-    ...turn.clientTools,
-    ...ours.map(({ name, description, parameters, strict }) => ({
-      name,
-      description,
-      parameters,
-      ...(strict === undefined ? {} : { strict }),
-    })),
-  ];
+  return [...turn.clientTools, ...ours];
 }
 
 /** A forced tool is forced once: forced at every step, the turn could never end. */
