@@ -15,6 +15,8 @@ const shownTextLength = 1024;
  * the event keeps the beginning of their text.
  */
 export function separateLargeContent(messages: readonly Message[]): { messages: Message[]; blobs: Blob[] } {
+  // No character takes more than three bytes, and the names of fields less room than in JSON.
+  if (JSON.stringify(messages).length * 3 <= maxEventBytes) return { messages: [...messages], blobs: [] };
   const encoded = messages.map((message) => encodeMessage(message));
   const total = encoded.reduce((sum, bytes) => sum + bytes.length, 0);
   const maxMessageBytes =
