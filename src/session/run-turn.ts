@@ -84,22 +84,24 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   const { environment, state } = session;
   const turn = state.turn;
   if (turn === undefined) return;
-  const clock = new AbortController();
-  const timer = setTimeout(() => clock.abort(timeoutError(turn, environment.limits)), remainingMs(turn, environment));
-  const either = AbortSignal.any([signal, clock.signal]);
+  const ending = new AbortController();
+  const onAbort = () => ending.abort(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  const timer = setTimeout(() => ending.abort(timeoutError(turn, environment.limits)), remainingMs(turn, environment));
   try {
     const functions = await environment.functions();
     for (;;) {
-      if (either.aborted) throw either.reason;
+      ending.signal.throwIfAborted();
       const step = nextStep(state, environment.limits.maxSteps);
       switch (step.type) {
         case "wait":
           return;
         case "call-model":
-          await callModel(session, turn, functions, step, either);
+          await callModel(session, turn, functions, step, ending.signal);
           break;
         case "run-tools":
-          await runTools(session, turn, functions, step.calls, either);
+          await runTools(session, turn, functions, step.calls, ending.signal);
           break;
         case "finish-turn":
           finishTurn(session, turn, step.finishReason);
@@ -115,6 +117,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
     await session.writer.flushed();
   } finally {
     clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
   }
 }
 
