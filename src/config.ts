@@ -155,7 +155,7 @@ export function readConfig(sources: ConfigSources): Config {
 }
 
 /** The name of a setting in the environment. */
-export function environmentName(key: SettingKey): string {
+export function environmentName(key: string): string {
   return `CODEAGENT_${key.replaceAll(".", "_").toUpperCase()}`;
 }
 
