@@ -1,4 +1,5 @@
 import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { Code } from "@connectrpc/connect";
 import type { GenerateChunk } from "../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../src/chat/error.ts";
 import type { ChatCompletionChunk } from "../src/convert/openai/event.ts";
@@ -15,7 +16,7 @@ import { turnRequestToProto } from "../src/convert/proto/request.ts";
 import { foldTurnAnswer } from "../src/session/turn-answer.ts";
 import { type AbortableStream, mapStream } from "./abortable-stream.ts";
 import { completionChunks } from "./completion-chunks.ts";
-import { codeAgentErrorFrom, type TurnPosition } from "./error.ts";
+import { CodeAgentError, codeAgentErrorFrom, type TurnPosition } from "./error.ts";
 import { newRequestId, type ResumeOptions, streamTurn, type TurnClient } from "./turn-stream.ts";
 
 export type { ChatCompletionChunk } from "../src/convert/openai/event.ts";
@@ -77,8 +78,8 @@ export interface ChatCompletionParams extends Omit<ReadableParams, "model" | "me
 /**
  * Asks for an answer, OpenAI's way: runs a turn, with the server's own tools where the model wants them, and resolves to
  * its last answer. Lost connections are got back as `streamTurn` does.
- * @throws {CodeAgentError} for a field that is wrong (with its path), what the server refuses, a turn that failed, and a
- *   connection that can't be got back.
+ * @throws {CodeAgentError} for a field that is wrong (with its path), what the server refuses, a turn that failed, one that
+ *   somebody else cancelled (`TURN_CANCELLED`), and a connection that can't be got back.
  */
 export async function chatCompletion(
   client: TurnClient,
@@ -96,6 +97,7 @@ export async function chatCompletion(
     if (chunk.seq === 0n || chunk.event.case === undefined) continue;
     turn = positionOf(chunk, request.requestId);
     if (chunk.event.case === "turnStarted") createdMs = timeOf(chunk) ?? createdMs;
+    checkNotCancelled(chunk, turn);
     fold ??= foldTurnAnswer(chunk.sessionId);
     fold.add(logRecordFromProto(chunk));
   }
@@ -136,10 +138,12 @@ export function streamChatCompletion(
       clientTools,
       includeUsage,
     });
+    const turn = positionOf(chunk, request.requestId);
+    checkNotCancelled(chunk, turn);
     try {
       return toChunks.push(logRecordFromProto(chunk).event);
     } catch (error) {
-      throw codeAgentErrorFrom(error, positionOf(chunk, request.requestId));
+      throw codeAgentErrorFrom(error, turn);
     }
   });
 }
@@ -170,6 +174,15 @@ function readParams(params: ChatCompletionParams) {
   } catch (error) {
     throw codeAgentErrorFrom(error);
   }
+}
+
+/** OpenAI's shape has no word for an answer that somebody else cut off, and `stop` would call it whole. */
+function checkNotCancelled({ event }: GenerateChunk, turn: TurnPosition): void {
+  if (event.case !== "turnFinished" || event.value.finishReason !== "cancelled") return;
+  throw new CodeAgentError(`turn ${turn.turnId} was cancelled before its answer was whole`, Code.Canceled, {
+    reason: "TURN_CANCELLED",
+    turn,
+  });
 }
 
 function timeOf(chunk: GenerateChunk): number | undefined {

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { createCodeAgentClient as createBrowserClient } from "../../sdk/browser.ts";
 import {
@@ -151,6 +153,20 @@ describe("errors", { timeout: 30_000 }, () => {
       await assert.rejects(chatCompletion(client, given), expected);
     });
   }
+});
+
+test("an open client does not keep a process alive", { timeout: 30_000 }, async () => {
+  await using server = await startTestServer(script);
+  const program = `
+    import { chatCompletion, createCodeAgentClient } from ${JSON.stringify(new URL("../../sdk/index.ts", import.meta.url).href)};
+    for (const transport of ["grpc", "connect", "grpc-web"]) {
+      const client = createCodeAgentClient({ baseUrl: ${JSON.stringify(server.url)}, transport });
+      console.log((await chatCompletion(client, { messages: [{ role: "user", content: "x" }] })).choices[0].message.content);
+    }`;
+  const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
+    timeout: 10_000,
+  });
+  assert.equal(stdout, "hello there\n".repeat(3));
 });
 
 test("the package for browsers imports nothing of Node's", () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import {
+  Code,
   type CodeAgentClient,
   chatCompletion,
   createCodeAgentClient,
@@ -195,6 +196,25 @@ describe("leaving the loop", { timeout: 60_000 }, () => {
     await stream.abort();
     assert.deepEqual(await read, { done: true, value: undefined });
     assert.equal(finishReasonOf(await lastOf(client, sessionId)), "cancelled");
+  });
+
+  test("an answer that somebody else cancels is an error, not a whole answer", async () => {
+    await using server = await startTestServer(script);
+    using client = createCodeAgentClient({ baseUrl: server.url });
+    const { sessionId } = await client.createSession({});
+    const params = { messages: prompt, session_id: sessionId, request_id: "r1" };
+    const expected = { name: "CodeAgentError", code: Code.Canceled, reason: "TURN_CANCELLED" };
+    const completion = assert.rejects(chatCompletion(client, params), expected);
+    let text = "";
+    const read = async () => {
+      for await (const chunk of streamChatCompletion(client, params)) {
+        text += chunk.choices[0]?.delta.content ?? "";
+        if (text.length === 5) await client.cancelTurn({ sessionId });
+      }
+    };
+    await assert.rejects(read, expected);
+    await completion;
+    assert.ok(wholeText.startsWith(text) && text.length >= 5);
   });
 
   test("a signal that was aborted before asks for nothing", async () => {

@@ -179,10 +179,14 @@ describe("streamTurn", { timeout: 20_000 }, () => {
     });
   }
 
-  test("events of other turns are left out when it is got back", async () => {
-    const server = scriptedServer([started(4), cut()], [ready, finished(5, "t1"), started(6, "t2"), finished(7, "t2")]);
+  test("events of no turn and of other turns are left out when it is got back", async () => {
+    const toolsChanged = chunk(5, { case: "toolsChanged", value: { generation: 2n } }, "");
+    const server = scriptedServer(
+      [started(4), cut()],
+      [ready, toolsChanged, finished(6, "t0"), finished(7), started(8, "t2")],
+    );
     const { options } = noted();
-    assert.deepEqual(await seqsOf(streamTurn(server.client, { sessionId: "s1" }, options)), [4, 5]);
+    assert.deepEqual(await seqsOf(streamTurn(server.client, { sessionId: "s1" }, options)), [4, 7]);
   });
 
   test("a resync is shown, and what follows it", async () => {
