@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { createCodeAgentClient as createBrowserClient } from "../../sdk/browser.ts";
 import {
   type CodeAgentClient,
   chatCompletion,
@@ -108,6 +109,22 @@ describe("a lost connection is got back unseen", { timeout: 120_000 }, () => {
         proxy.plan(plan);
         const completion = await chatCompletion(client, { messages: prompt }, quick);
         assert.equal(completion.choices[0]?.message.content, sentence.repeat(20));
+      }
+    });
+  }
+
+  for (const transport of ["connect", "grpc-web"] as const) {
+    test(`browser, ${transport}: a turn is whole`, async () => {
+      await using proxy = await startCuttingProxy();
+      await using server = await startTestServer(script, { allowed_hosts: proxy.host });
+      proxy.target = server.port;
+      using client = createBrowserClient({ baseUrl: proxy.url, transport });
+      for (const plan of [[0], [150], [700], [400, 0, 900], [2500, 300, 300]]) {
+        proxy.plan(plan);
+        const cutsBefore = proxy.cuts;
+        checkWhole(await readAll(streamTurn(client, request, quick)));
+        // fetch keeps connections, so that a plan may wait for a connection that is not opened.
+        assert.ok(proxy.cuts > cutsBefore);
       }
     });
   }
