@@ -25,6 +25,7 @@ const maxMergedLength = 64 * 1024;
 export class LogWriter {
   readonly #log: OwnedLog;
   readonly #now: () => number;
+  readonly #onFailure: (error: unknown) => void;
   #seq: number;
   #turnId = "";
   #pending: LogRecord[] = [];
@@ -32,11 +33,20 @@ export class LogWriter {
   #running: Promise<void> | undefined;
   #failure: { readonly error: unknown } | undefined;
 
-  /** @param headSeq the last event of the log */
-  constructor(log: OwnedLog, headSeq: number, now: () => number) {
+  /**
+   * @param headSeq the last event of the log
+   * @param onFailure told once when a commit fails: from then on nothing can be written, so what is under way may stop
+   */
+  constructor(
+    log: OwnedLog,
+    headSeq: number,
+    now: () => number,
+    onFailure: (error: unknown) => void = () => undefined,
+  ) {
     this.#log = log;
     this.#seq = headSeq;
     this.#now = now;
+    this.#onFailure = onFailure;
   }
 
   /** Adds an event; returns it with its number, unless it went into the delta before it. All waiting events are of one turn. */
@@ -92,6 +102,7 @@ export class LogWriter {
         });
       } catch (error) {
         this.#failure = { error };
+        this.#onFailure(error);
       }
     }
     this.#running = undefined;

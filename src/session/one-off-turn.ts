@@ -37,7 +37,12 @@ export class OneOffTurn {
     this.turnId = options.turnId;
     this.#graceMs = options.graceMs;
     this.tail = new Tail(0, Number.MAX_SAFE_INTEGER);
+    this.#leaving = setTimeout(() => this.cancel(), this.#graceMs); // until the first reader comes
     this.ended = this.#run(options, environment);
+  }
+
+  get hasEnded(): boolean {
+    return this.tail.ended !== undefined;
   }
 
   cancel(): void {
@@ -57,7 +62,7 @@ export class OneOffTurn {
       if (!inside) return;
       inside = false;
       this.#readers--;
-      if (this.#readers > 0 || this.tail.ended !== undefined) return;
+      if (this.#readers > 0 || this.hasEnded) return;
       this.#leaving = setTimeout(() => this.cancel(), this.#graceMs);
     };
   }
@@ -70,7 +75,7 @@ export class OneOffTurn {
       sessionId: options.sessionId,
       config: plainConfig(options.workspace),
       state: emptyState([]),
-      writer: new LogWriter(memoryLog(this.tail), 0, environment.now),
+      writer: new LogWriter(memoryLog(this.tail), 0, environment.now, (error) => this.#abort.abort(error)),
       environment,
       withContent: (some) => withLargeContent(some, async (digest) => contents.get(digest)),
       summary: () => new Uint8Array(),

@@ -57,9 +57,10 @@ export class SessionWorker {
   async run(kept: KeptState | undefined): Promise<{ kept: KeptState | undefined; more: boolean }> {
     const claim = await this.#store.claim(this.#sessionId);
     if (claim === undefined) return { kept: undefined, more: false };
+    let session: RunningSession | undefined;
     try {
       this.#tail.advanceTo(claim.headSeq);
-      const session = await this.#open(claim, kept);
+      session = await this.#open(claim, kept);
       while (
         this.#stopped === undefined &&
         (session.state.turn !== undefined || (await this.#beginTurn(session, claim)))
@@ -73,6 +74,7 @@ export class SessionWorker {
     } catch (error) {
       if (error instanceof FencedError) return { kept: undefined, more: false };
       if (!(error instanceof StoppedError)) throw new LostSessionError(claim, error);
+      await session?.writer.flushed();
       await this.#store.release(this.#sessionId, claim.fence, true);
       return { kept: undefined, more: false };
     }
@@ -83,7 +85,7 @@ export class SessionWorker {
     const usable = kept !== undefined && kept.token === claim.previousToken && kept.state.seq === claim.headSeq;
     const state = usable ? kept.state : await loadState(this.#store, this.#sessionId, config, claim.headSeq);
     const log = storedLog(this.#store, this.#sessionId, claim.fence, this.#tail);
-    const writer = new LogWriter(log, claim.headSeq, this.#environment.now);
+    const writer = new LogWriter(log, claim.headSeq, this.#environment.now, (error) => this.#turn?.abort.abort(error));
     return {
       sessionId: this.#sessionId,
       config,

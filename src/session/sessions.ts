@@ -7,7 +7,7 @@ import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/sessi
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
-import { followLog } from "./follow-log.ts";
+import { followLog, type ReadPage } from "./follow-log.ts";
 import { separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
 import { loadState, logRecordFrom } from "./load-state.ts";
@@ -229,7 +229,7 @@ export class Sessions {
     const oneOff = this.#oneOffs.get(sessionId);
     if (oneOff !== undefined) {
       if (turnId !== "" && turnId !== oneOff.turnId) throw unknownTurn(turnId, sessionId);
-      const wasRunning = oneOff.tail.ended === undefined;
+      const wasRunning = !oneOff.hasEnded;
       oneOff.cancel();
       return { turnId: oneOff.turnId, wasRunning };
     }
@@ -272,7 +272,7 @@ export class Sessions {
       return {
         headSeq: tail.headSeq,
         earliestSeq: Math.min(1, tail.headSeq),
-        read: (signal: AbortSignal) => this.#reading(tail, oneOff.enter(), noPage, afterSeq, follow, signal),
+        read: (signal: AbortSignal) => readTail(tail, () => oneOff.enter(), noPage, afterSeq, follow, signal),
       };
     }
     const stored = await this.#stored(principal, sessionId);
@@ -374,11 +374,10 @@ export class Sessions {
         this.#later(this.#options.oneOffKeptMs ?? defaultOneOffKeptMs, () => this.#oneOffRequests.delete(key)),
       );
     }
-    const leave = turn.enter();
     return {
       sessionId: turn.sessionId,
       turnId: turn.turnId,
-      read: (signal) => this.#reading(turn.tail, leave, noPage, 0, true, signal),
+      read: (signal) => readTail(turn.tail, () => turn.enter(), noPage, 0, true, signal),
     };
   }
 
@@ -412,22 +411,7 @@ export class Sessions {
     tail.advanceTo(headSeq);
     const readPage = async (cursor: number, limit: number, limitBytes: number) =>
       (await this.#store.readEvents(sessionId, cursor, limit, limitBytes)).map(logRecordFrom);
-    yield* this.#reading(tail, release, readPage, afterSeq, follow, signal);
-  }
-
-  async *#reading(
-    tail: Tail,
-    leave: () => void,
-    readPage: (cursor: number, limit: number, limitBytes: number) => Promise<readonly LogRecord[]>,
-    afterSeq: number,
-    follow: boolean,
-    signal: AbortSignal,
-  ): AsyncGenerator<readonly LogRecord[]> {
-    try {
-      yield* followLog(tail, readPage, afterSeq, follow, signal);
-    } finally {
-      leave();
-    }
+    yield* readTail(tail, () => release, readPage, afterSeq, follow, signal);
   }
 
   /** Sees to it that somebody works on a session; harmless when somebody does. */
@@ -525,6 +509,23 @@ export class Sessions {
       if (records.some((record) => record.turnId === turnId)) return true;
     }
     return false;
+  }
+}
+
+/** Follows a log as somebody who counts: `enter` is called when the reading begins, what it returns when it ends. */
+async function* readTail(
+  tail: Tail,
+  enter: () => () => void,
+  readPage: ReadPage,
+  afterSeq: number,
+  follow: boolean,
+  signal: AbortSignal,
+): AsyncGenerator<readonly LogRecord[]> {
+  const leave = enter();
+  try {
+    yield* followLog(tail, readPage, afterSeq, follow, signal);
+  } finally {
+    leave();
   }
 }
 
