@@ -13,10 +13,11 @@ interface Builder {
   readonly type: "text" | "thinking" | "reasoning" | "tool_use" | "whole";
   readonly id: string;
   readonly name: string;
+  /** All of it. Only added to while it grows: to cut pieces from it would copy it each time. */
   text: string;
+  /** The end of `text` that readers do not have yet. */
+  unshown: string;
   signature: string;
-  /** What of `text` readers already have. */
-  shown: number;
   shownSignature: number;
   whole: ContentBlock | undefined;
 }
@@ -38,31 +39,36 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
   const builderFor = (key: number, type: Builder["type"], id = "", name = ""): Builder => {
     const known = byKey.get(key);
     if (known !== undefined) return known;
-    const builder = { key, type, id, name, text: "", signature: "", shown: 0, shownSignature: 0, whole: undefined };
+    const builder = { key, type, id, name, text: "", unshown: "", signature: "", shownSignature: 0, whole: undefined };
     byKey.set(key, builder);
     builders.push(builder);
     return builder;
   };
 
+  const addText = (builder: Builder, text: string): void => {
+    builder.text += text;
+    builder.unshown += text;
+  };
+
   function take(event: ChatEvent): void {
     switch (event.type) {
       case "text-delta":
-        builderFor(event.index, "text").text += event.text;
+        addText(builderFor(event.index, "text"), event.text);
         return;
       case "thinking-delta":
-        builderFor(event.index, "thinking").text += event.text;
+        addText(builderFor(event.index, "thinking"), event.text);
         return;
       case "signature-delta":
         builderFor(event.index, "thinking").signature += event.signature;
         return;
       case "reasoning-delta":
-        builderFor(event.index, "reasoning").text += event.text;
+        addText(builderFor(event.index, "reasoning"), event.text);
         return;
       case "tool-call-start":
         if (!byKey.has(event.index)) builderFor(event.index, "tool_use", uniqueId(event.id), event.name);
         return;
       case "tool-call-delta":
-        builderFor(event.index, "tool_use").text += event.argumentsText;
+        addText(builderFor(event.index, "tool_use"), event.argumentsText);
         return;
       case "block":
         builderFor(event.index, "whole").whole = event.block;
@@ -85,14 +91,14 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
         yield start(builder, open.index);
       }
       for (const delta of newDeltas(builder)) {
-        if (builder.type === "text" && builder.shown > maxTextLength) {
+        const shownLength = builder.text.length - builder.unshown.length;
+        if (builder.type === "text" && shownLength > maxTextLength) {
           yield {
             type: "block-stop",
             index: open.index,
-            block: { type: "text", text: builder.text.slice(0, builder.shown) },
+            block: { type: "text", text: builder.text.slice(0, shownLength) },
           };
-          builder.text = builder.text.slice(builder.shown);
-          builder.shown = 0;
+          builder.text = builder.unshown;
           open.index = nextIndex++;
           yield start(builder, open.index);
         }
@@ -143,8 +149,8 @@ function start(builder: Builder, index: number): LogEvent {
 }
 
 function* newDeltas(builder: Builder): Generator<BlockDelta> {
-  while (builder.shown < builder.text.length) {
-    const piece = sliceText(builder.text, builder.shown, maxTextLength);
+  while (builder.unshown !== "") {
+    const piece = beginning(builder.unshown, maxTextLength);
     switch (builder.type) {
       case "text":
         yield { type: "text", text: piece };
@@ -159,7 +165,7 @@ function* newDeltas(builder: Builder): Generator<BlockDelta> {
         yield { type: "input_json", inputJson: piece };
         break;
       case "whole":
-        builder.shown = builder.text.length;
+        builder.unshown = "";
         break;
       default:
         builder.type satisfies never;
@@ -173,16 +179,16 @@ function* newDeltas(builder: Builder): Generator<BlockDelta> {
 function advance(builder: Builder, delta: BlockDelta): void {
   switch (delta.type) {
     case "text":
-      builder.shown += delta.text.length;
+      builder.unshown = builder.unshown.slice(delta.text.length);
       return;
     case "thinking":
-      builder.shown += delta.thinking.length;
+      builder.unshown = builder.unshown.slice(delta.thinking.length);
       return;
     case "reasoning":
-      builder.shown += delta.reasoning.length;
+      builder.unshown = builder.unshown.slice(delta.reasoning.length);
       return;
     case "input_json":
-      builder.shown += delta.inputJson.length;
+      builder.unshown = builder.unshown.slice(delta.inputJson.length);
       return;
     case "signature":
       builder.shownSignature = builder.signature.length;
@@ -192,12 +198,11 @@ function advance(builder: Builder, delta: BlockDelta): void {
   }
 }
 
-/** At most `length` units from `from`, never ending between the halves of a surrogate pair. */
-function sliceText(text: string, from: number, length: number): string {
-  let end = Math.min(from + length, text.length);
-  const last = text.charCodeAt(end - 1);
-  if (end < text.length && last >= 0xd800 && last < 0xdc00) end--;
-  return text.slice(from, end);
+/** At most `length` units, never ending between the halves of a surrogate pair. */
+function beginning(text: string, length: number): string {
+  if (text.length <= length) return text;
+  const last = text.charCodeAt(length - 1);
+  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? length - 1 : length);
 }
 
 function finishedBlock(builder: Builder, origin: BlockOrigin): ContentBlock {
