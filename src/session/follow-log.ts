@@ -20,9 +20,8 @@ export async function* followLog(
   signal: AbortSignal,
 ): AsyncGenerator<readonly LogRecord[]> {
   let cursor = afterSeq;
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  aborted.catch(() => undefined);
-  const onAbort = () => reject(signal.reason);
+  let wake: (() => void) | undefined;
+  const onAbort = () => wake?.();
   signal.addEventListener("abort", onAbort, { once: true });
   try {
     const headAtStart = tail.headSeq;
@@ -42,7 +41,12 @@ export async function* followLog(
         if (tail.ended.error !== undefined) throw tail.ended.error;
         return;
       }
-      await Promise.race([changed, aborted]);
+      // Racing with one promise for all the aborts to come would leave something behind at every wait.
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+        if (signal.aborted) resolve();
+        void changed.then(resolve);
+      });
     }
   } finally {
     signal.removeEventListener("abort", onAbort);
