@@ -10,7 +10,7 @@ import { stamp } from "../upstream-client.ts";
 let gapsMs: number[] = [];
 let answeredAtMs: number | undefined;
 
-const server = http.createServer(async (request, response) => {
+const server = http.createServer({ keepAliveTimeout: 600_000 }, async (request, response) => {
   const arrivedAtMs = performance.now();
   let body = "";
   for await (const piece of request) body += piece;
