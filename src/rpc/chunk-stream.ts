@@ -7,8 +7,9 @@ import { logRecordToProto } from "../convert/proto/event.ts";
 export function controlChunk(
   sessionId: string,
   event: MessageInitShape<typeof GenerateChunkSchema>["event"] & object,
+  turnId = "",
 ): GenerateChunk {
-  return create(GenerateChunkSchema, { sessionId, event });
+  return create(GenerateChunkSchema, { sessionId, turnId, event });
 }
 
 /**

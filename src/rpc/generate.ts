@@ -25,6 +25,11 @@ export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) 
     },
     async *streamGenerate(request, context) {
       const turn = await sessions.startTurn(theCaller, checked(turnRequestFromProto(request)));
+      if (turn.queued) {
+        // So that the caller knows the id of a turn that has not begun, and can cancel it.
+        const value = { headSeq: BigInt(turn.headSeq), earliestSeq: BigInt(Math.min(1, turn.headSeq)) };
+        yield controlChunk(turn.sessionId, { case: "streamReady", value }, turn.turnId);
+      }
       yield* chunkStream(turn.sessionId, turn.read(context.signal), silenceMs);
     },
     async *subscribeSession(request, context) {

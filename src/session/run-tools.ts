@@ -31,21 +31,32 @@ export async function runTools(
       });
     }
     await session.writer.flushed();
-    // All of them have ended before anything else happens, so that none writes into a turn that is over.
-    const ended = await Promise.allSettled(
-      group.map(async ({ call, action }) => {
-        const result =
-          action === "report-interrupted"
-            ? toolFailure(
-                "interrupted: the server stopped while this ran; the outcome is unknown, check before trying again",
-              )
-            : await runCall(session, turn, functions, call.use, signal);
+    const running = group.map(async ({ call, action }) => ({
+      call,
+      result:
+        action === "report-interrupted" ? outcomeUnknown : await runCall(session, turn, functions, call.use, signal),
+    }));
+    const ended = Promise.allSettled(running);
+    let failure: { readonly error: unknown } | undefined;
+    // Recorded in the order of the calls. Of calls side by side all only read, so one that waits here for an earlier one
+    // when the server dies is simply run again. All have ended before anything else happens: none writes into a turn
+    // that is over.
+    for (const outcome of running) {
+      try {
+        const { call, result } = await outcome;
         record(session, turn.turnId, { type: "tool-finished", toolCallId: call.use.id, name: call.use.name, result });
-      }),
-    );
-    for (const outcome of ended) if (outcome.status === "rejected") throw outcome.reason;
+      } catch (error) {
+        failure ??= { error };
+      }
+    }
+    await ended;
+    if (failure !== undefined) throw failure.error;
   }
 }
+
+const outcomeUnknown = toolFailure(
+  "interrupted: the server stopped while this ran; the outcome is unknown, check before trying again",
+);
 
 async function runCall(
   session: RunningSession,

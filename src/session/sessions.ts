@@ -55,6 +55,10 @@ export interface SessionView {
 export interface AdmittedTurn {
   readonly sessionId: string;
   readonly turnId: string;
+  /** Another turn of the session runs or waits before it. */
+  readonly queued: boolean;
+  /** The session's last event when the turn was admitted. */
+  readonly headSeq: number;
   /**
    * The events of this turn as they are committed, from `turn-started` to `turn-finished`. Leaving a one-off turn ends
    * it after a grace time; other turns go on.
@@ -333,7 +337,8 @@ export class Sessions {
     const { sessionId } = request;
     const stored = await this.#stored(principal, sessionId);
     const model = this.#modelName(request.model, decodeSessionConfig(stored.config).model);
-    if (!this.#workers.has(sessionId)) this.#checkRoom();
+    const queued = this.#workers.has(sessionId);
+    if (!queued) this.#checkRoom();
     const turnId = this.#environment.newId("turn");
     const { maxQueuedTurns } = this.#environment.limits;
     const sent = await this.#store.send({
@@ -357,6 +362,8 @@ export class Sessions {
     return {
       sessionId,
       turnId: sent.turnId,
+      queued: queued && sent.firstSeq === undefined,
+      headSeq: sent.headSeq,
       read: (signal) => onlyTurn(sent.turnId, this.#readSession(sessionId, afterSeq, true, sent.headSeq, signal)),
     };
   }
@@ -377,6 +384,8 @@ export class Sessions {
     return {
       sessionId: turn.sessionId,
       turnId: turn.turnId,
+      queued: false,
+      headSeq: 0,
       read: (signal) => readTail(turn.tail, () => turn.enter(), noPage, 0, true, signal),
     };
   }

@@ -285,15 +285,20 @@ describe("cancelling", () => {
     const { sessionId } = await client.createSession({});
     const first = client.streamGenerate({ sessionId, messages: [user("first")] })[Symbol.asyncIterator]();
     await first.next();
-    const second = client.generate({ sessionId, messages: [user("second")], requestId: "second" });
-    second.catch(() => undefined);
-    let queued = 0;
-    while (queued === 0) queued = (await client.getSession({ sessionId })).queuedTurns;
+    const second = client.streamGenerate({ sessionId, messages: [user("second")] })[Symbol.asyncIterator]();
+    const { value: ready } = await second.next();
+    assert.equal(ready?.event.case, "streamReady", "a turn that waits is known by its id at once");
+    assert.equal((await client.getSession({ sessionId })).queuedTurns, 1);
+    await client.cancelTurn({ sessionId, turnId: ready?.turnId ?? "" });
     await client.cancelTurn({ sessionId });
     for (;;) if ((await first.next()).done) break;
-    await client.cancelTurn({ sessionId });
-    const answer = await second;
-    assert.equal(answer.finishReason, "cancelled");
+    const rest: GenerateChunk[] = [];
+    for (;;) {
+      const { value, done } = await second.next();
+      if (done) break;
+      rest.push(value);
+    }
+    assert.deepEqual(story(rest), ["end cancelled"]);
   });
 
   test("a one-off turn ends when its caller goes away", async (context) => {

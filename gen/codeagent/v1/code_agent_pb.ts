@@ -3017,7 +3017,7 @@ export type GenerateChunk = Message$1<"codeagent.v1.GenerateChunk"> & {
     case: "turnFinished";
   } | {
     /**
-     * Control: the first frame of every subscription.
+     * Control: the first frame of every subscription, and of a turn's stream that waits for another turn to end.
      *
      * @generated from field: codeagent.v1.StreamReady stream_ready = 30;
      */
@@ -3182,7 +3182,7 @@ export type GenerateChunkJson = {
   turnFinished?: TurnFinishedJson;
 
   /**
-   * Control: the first frame of every subscription.
+   * Control: the first frame of every subscription, and of a turn's stream that waits for another turn to end.
    *
    * @generated from field: codeagent.v1.StreamReady stream_ready = 30;
    */
@@ -4560,7 +4560,8 @@ export const AgentErrorDetailSchema: GenMessage<AgentErrorDetail, {jsonType: Age
   messageDesc(file_codeagent_v1_code_agent, 50);
 
 /**
- * The first frame of every subscription.
+ * The first frame of every subscription. In a turn's stream it comes when the turn waits for another one of its session, and
+ * the chunk names the turn.
  *
  * @generated from message codeagent.v1.StreamReady
  */
@@ -4581,7 +4582,8 @@ export type StreamReady = Message$1<"codeagent.v1.StreamReady"> & {
 };
 
 /**
- * The first frame of every subscription.
+ * The first frame of every subscription. In a turn's stream it comes when the turn waits for another one of its session, and
+ * the chunk names the turn.
  *
  * @generated from message codeagent.v1.StreamReady
  */
