@@ -1,6 +1,6 @@
 import type { ServiceImpl } from "@connectrpc/connect";
-import type { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
-import { AgentError } from "../chat/error.ts";
+import type { CodeAgentService, GenerateRequest } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { AgentError, invalidField } from "../chat/error.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import { turnRequestFromProto } from "../convert/proto/request.ts";
 import { turnAnswerToProto } from "../convert/proto/response.ts";
@@ -8,7 +8,7 @@ import type { Sessions } from "../session/sessions.ts";
 import { foldTurnAnswer } from "../session/turn-answer.ts";
 import { theCaller } from "./caller.ts";
 import { chunkStream, controlChunk } from "./chunk-stream.ts";
-import { optionalSessionIdFrom, requestIdFrom, seqFrom, sessionIdFrom } from "./request-fields.ts";
+import { checkMessageCount, optionalSessionIdFrom, requestIdFrom, seqFrom, sessionIdFrom } from "./request-fields.ts";
 
 const silenceMs = 15_000;
 
@@ -16,7 +16,7 @@ const silenceMs = 15_000;
 export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) {
   return {
     async generate(request, context) {
-      const turn = await sessions.startTurn(theCaller, checked(turnRequestFromProto(request)));
+      const turn = await sessions.startTurn(theCaller, turnRequestFrom(request));
       const fold = foldTurnAnswer(turn.sessionId);
       for await (const records of turn.read(context.signal)) for (const record of records) fold.add(record);
       if (fold.failure !== undefined) throw fold.failure;
@@ -24,7 +24,7 @@ export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) 
       return turnAnswerToProto(fold.answer);
     },
     async *streamGenerate(request, context) {
-      const turn = await sessions.startTurn(theCaller, checked(turnRequestFromProto(request)));
+      const turn = await sessions.startTurn(theCaller, turnRequestFrom(request));
       if (turn.queued) {
         // So that the caller knows the id of a turn that has not begun, and can cancel it.
         const value = { headSeq: BigInt(turn.headSeq), earliestSeq: BigInt(Math.min(1, turn.headSeq)) };
@@ -58,8 +58,11 @@ export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) 
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
 }
 
-/** Refuses what is in the contract and not in this version, rather than leave it out in silence. */
-function checked(request: TurnRequest): TurnRequest {
+/** Refuses what asks nothing, and what is in the contract and not in this version, rather than leave it out in silence. */
+function turnRequestFrom(message: GenerateRequest): TurnRequest {
+  if (message.messages.length === 0) throw invalidField("messages", "is empty; send at least one");
+  checkMessageCount(message.messages.length, "messages");
+  const request = turnRequestFromProto(message);
   optionalSessionIdFrom(request.sessionId);
   requestIdFrom(request.requestId);
   const { budget, stateful } = request.options;

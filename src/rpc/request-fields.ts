@@ -1,7 +1,8 @@
-import { invalidField } from "../chat/error.ts";
+import { AgentError, invalidField } from "../chat/error.ts";
 
 const idPattern = /^[A-Za-z0-9_-]{1,64}$/;
 const maxRequestIdLength = 256;
+const maxMessages = 10_000;
 
 /** @throws {AgentError} `invalid_request` when a session id is not 1 to 64 of `A-Z a-z 0-9 _ -`. */
 export function sessionIdFrom(value: string, field = "session_id"): string {
@@ -24,6 +25,13 @@ export function requestIdFrom(value: string): string {
   }
   if (!value.isWellFormed()) throw invalidField("request_id", "has half a surrogate pair");
   return value;
+}
+
+/** @throws {AgentError} `resource_exhausted` when one request brings too many messages. */
+export function checkMessageCount(count: number, field: string): void {
+  if (count <= maxMessages) return;
+  const description = `has ${count} messages; ${maxMessages} is the most in one request`;
+  throw new AgentError("resource_exhausted", `${field}: ${description}`, { fieldViolations: [{ field, description }] });
 }
 
 /** A position in a log. @throws {AgentError} `invalid_request` beyond 2^53. */

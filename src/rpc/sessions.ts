@@ -22,6 +22,7 @@ import type { Sessions, SessionView } from "../session/sessions.ts";
 import { theCaller } from "./caller.ts";
 import { notYet } from "./generate.ts";
 import {
+  checkMessageCount,
   optionalSessionIdFrom,
   pageSizeFrom,
   pageTokenFor,
@@ -45,6 +46,7 @@ export function sessionHandlers(
     async createSession(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
       const requestId = requestIdFrom(request.requestId);
+      checkMessageCount(request.initialMessages.length, "initial_messages");
       const config = configFrom(request);
       if (config.model !== "") checkModel(config.model);
       const workspace = await workspaceFrom(config.workspace);
