@@ -3,8 +3,9 @@
 // packages. This file has to parse on old Nodes, so it is plain JavaScript and does nothing else.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { createRequire } from "node:module";
+import nodeModule from "node:module";
 import { constants } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const neededMajor = 24;
@@ -22,8 +23,16 @@ const flags = [
   "--disable-warning=ExperimentalWarning",
 ];
 
-if (Number(process.versions.node.split(".")[0]) >= neededMajor) await import(entry().href);
-else startPinned();
+if (Number(process.versions.node.split(".")[0]) >= neededMajor) {
+  keepCompiled();
+  await import(entry().href);
+} else startPinned();
+
+/** Taking the types out of the sources is half of a start; in a checkout the result is kept beside its packages. */
+function keepCompiled() {
+  const packages = fileURLToPath(new URL("../node_modules", import.meta.url));
+  if (existsSync(packages)) nodeModule.enableCompileCache(join(packages, ".cache", "codeagent"));
+}
 
 /** The sources in a checkout, whatever an earlier build left beside them; the build in an installed package. */
 function entry() {
@@ -42,7 +51,9 @@ function startPinned() {
     process.exitCode = 1;
     return;
   }
-  const child = spawn(binary, [...flags, fileURLToPath(entry()), ...process.argv.slice(2)], { stdio: "inherit" });
+  const child = spawn(binary, [...flags, fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
+    stdio: "inherit",
+  });
   // Who is asked to end is this process; it ends when the child has.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
   // Node would open a debugger.
@@ -63,7 +74,7 @@ function startPinned() {
 function pinnedBinary() {
   const name = binaries[`${process.platform}-${process.arch}`];
   try {
-    return name === undefined ? undefined : createRequire(import.meta.url).resolve(name);
+    return name === undefined ? undefined : nodeModule.createRequire(import.meta.url).resolve(name);
   } catch {
     return undefined;
   }

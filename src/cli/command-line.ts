@@ -1,3 +1,4 @@
+import { setTimeout } from "node:timers/promises";
 import { Command, CommanderError } from "commander";
 import { version } from "../version.ts";
 import type { ConfigFlags } from "./config-flags.ts";
@@ -6,6 +7,9 @@ import type { RunFlags } from "./run.ts";
 import { takeSecrets } from "./secrets.ts";
 import type { ConnectionFlags } from "./service.ts";
 import type { ForkFlags, ListFlags, ShowFlags } from "./sessions.ts";
+
+/** Whoever reads stderr too slowly does not keep us from ending. */
+const lastWordsLimitMs = 1000;
 
 /**
  * Runs one command of `codeagent` and ends the process with its exit code: 0 when it did what it was asked to, else 1
@@ -83,6 +87,10 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
       exitCode = 1;
     }
   }
+  // A pipe is written to in the background; ending now would cut what is on its way.
+  const { written } = await import("./terminal.ts");
+  await Promise.race([written(process.stderr), setTimeout(lastWordsLimitMs)]);
+  await written(process.stdout);
   process.exit(exitCode);
 }
 

@@ -6,7 +6,7 @@ import { type CodeAgentClient, streamTurn } from "../../sdk/index.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { type ConnectionFlags, openService } from "./service.ts";
 import { onStopSignal } from "./stop-signals.ts";
-import { oneLine, type Page, pageOn } from "./terminal.ts";
+import { jsonLine, oneLine, type Page, pageOn, whenWritable } from "./terminal.ts";
 import { TurnPrinter } from "./turn-printer.ts";
 
 export interface RunFlags extends ConnectionFlags {
@@ -53,8 +53,9 @@ export async function run(given: string, flags: RunFlags, taken: TakenEnvironmen
     for await (const chunk of streamTurn(client, request)) {
       begun = true;
       if (chunk.turnId !== "") cancel.turnIs(chunk.turnId);
-      if (flags.json === true) await writeLine(JSON.stringify(toJson(GenerateChunkSchema, chunk)));
+      if (flags.json === true) page.write(jsonLine(toJson(GenerateChunkSchema, chunk)));
       else printer.add(chunk);
+      await whenWritable(process.stdout);
       if (chunk.event.case === "turnFinished") finishReason = chunk.event.value.finishReason;
     }
     if (flags.json !== true) sayHowToGoOn(page, sessionId);
@@ -126,9 +127,4 @@ async function readStdin(): Promise<string> {
     parts.push(piece);
   }
   return Buffer.concat(parts).toString("utf8");
-}
-
-/** Waits for a reader that is slower than the turn. */
-function writeLine(line: string): Promise<void> {
-  return new Promise((done) => process.stdout.write(`${line}\n`, () => done()));
 }

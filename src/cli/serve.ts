@@ -14,36 +14,32 @@ const closingLimitMs = 15_000;
  */
 export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironment): Promise<number> {
   const config = configFrom(flags, env);
-  const log = createLog(config.log_level, redactor.hide(readToken(config)));
+  const report = createLog(config.log_level, redactor.hide(readToken(config)));
   const stopAsked = Promise.withResolvers<void>();
   let graceMs = config["limits.drain_ms"];
   let exitCode = 0;
   let hurry = () => {};
   const stop = (again: boolean) => {
     if (again) graceMs = 0;
-    log.report("info", again ? "draining ends now" : "draining", { graceMs });
+    report("info", again ? "draining ends now" : "draining", { graceMs });
     stopAsked.resolve();
     if (again) hurry();
   };
-  const giveUp = () => {
-    log.flush();
-    process.exit(1);
-  };
+  const giveUp = () => process.exit(1);
   onStopSignal(stop, "ignore");
   process.on("uncaughtException", (error) => {
-    log.report("error", "a fault of the server; it stops", { error });
+    report("error", "a fault of the server; it stops", { error });
     exitCode = 1;
     setTimeout(giveUp, closingLimitMs).unref();
     stop(true);
   });
-  const app = await startApp({ config, env, report: log.report });
+  const app = await startApp({ config, env, report });
   process.stdout.write(`codeagent listening on ${app.url}\n`);
-  log.report("info", "listening", { url: app.url });
+  report("info", "listening", { url: app.url });
   await stopAsked.promise;
   hurry = () => void app.close(0).catch(() => undefined);
   setTimeout(giveUp, graceMs + closingLimitMs).unref();
   await app.close(graceMs);
-  log.report("info", "stopped");
-  log.flush();
+  report("info", "stopped");
   return exitCode;
 }

@@ -34,11 +34,11 @@ export async function openService(flags: ConnectionFlags, { env, redactor }: Tak
   redactor.hide(token);
   if (flags.server !== undefined) return remote(serverUrl(flags.server), token);
   const { startApp } = await import("../app.ts");
-  const log = createLog(config.log_level, redactor);
+  const report = createLog(config.log_level, redactor);
   const quiet: Config = { ...config, host: "127.0.0.1", port: 0, insecure: false, "tls.cert": "", "tls.key": "" };
   let app: App;
   try {
-    app = await startApp({ config: quiet, env, report: log.report });
+    app = await startApp({ config: quiet, env, report });
   } catch (error) {
     // Whoever has the data directory keeps its name there; nobody else's name can be.
     const owner = dataDirOwner(config.data_dir);
@@ -49,7 +49,6 @@ export async function openService(flags: ConnectionFlags, { env, redactor }: Tak
   const close = async (graceMs?: number) => {
     client.close();
     await app.close(graceMs);
-    log.flush();
   };
   return { client, own: true, url: app.url, leave: () => close(0), [Symbol.asyncDispose]: () => close() };
 }

@@ -5,7 +5,7 @@ import { type Message, MessageSchema, type Session, SessionSchema } from "../../
 import type { CodeAgentClient } from "../../sdk/index.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { type ConnectionFlags, openService } from "./service.ts";
-import { oneLine, type Page, pageOn } from "./terminal.ts";
+import { jsonLine, oneLine, type Page, pageOn, whenWritable } from "./terminal.ts";
 import { printBlock, usageText } from "./turn-printer.ts";
 
 export interface ListFlags extends ConnectionFlags {
@@ -31,7 +31,7 @@ export async function listSessions(flags: ListFlags, taken: TakenEnvironment): P
   let left = limit;
   for await (const session of sessionsOf(service.client, limit)) {
     if (left-- <= 0) break;
-    page.write(`${flags.json === true ? JSON.stringify(toJson(SessionSchema, session)) : sessionLine(session)}\n`);
+    page.write(flags.json === true ? jsonLine(toJson(SessionSchema, session)) : `${sessionLine(session)}\n`);
   }
   if (left === limit && flags.json !== true) page.write("there are no sessions\n", "dim");
   return 0;
@@ -47,8 +47,9 @@ export async function showSession(id: string, flags: ShowFlags, taken: TakenEnvi
     page.write(`${sessionLine(session)}\n${usageText(session.usage)} · workspace ${session.workspace}\n`, "dim");
   }
   for await (const message of messagesOf(service.client, id)) {
-    if (flags.json === true) page.write(`${JSON.stringify(toJson(MessageSchema, message))}\n`);
+    if (flags.json === true) page.write(jsonLine(toJson(MessageSchema, message)));
     else printMessage(page, message);
+    await whenWritable(process.stdout);
   }
   return 0;
 }

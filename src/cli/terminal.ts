@@ -1,4 +1,5 @@
 import { styleText } from "node:util";
+import type { JsonValue } from "@bufbuild/protobuf";
 
 /** Somebody who reads: a terminal, a file, a test. */
 export interface Page {
@@ -8,6 +9,22 @@ export interface Page {
   endLine(): void;
 }
 export type Style = "dim" | "bold" | "red" | "cyan";
+
+/** Waits until a reader who is slower than we are has taken what was written, or is gone. */
+export async function whenWritable(stream: NodeJS.WriteStream): Promise<void> {
+  if (!stream.writableNeedDrain || stream.destroyed) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  stream.once("drain", resolve).once("close", resolve);
+  await promise;
+  stream.off("drain", resolve).off("close", resolve);
+}
+
+/** Waits until all that was written is out of this process, or nobody is there to take it. */
+export async function written(stream: NodeJS.WriteStream): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  stream.write("", () => resolve());
+  await promise;
+}
 
 /** Control characters but tab and line feed, and those that turn the direction of what follows. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
@@ -38,6 +55,12 @@ export function createPage(
       atLineStart = true;
     },
   };
+}
+
+/** A value as JSON on a line of its own; what could steer a terminal is escaped, so that nothing of it is lost. */
+export function jsonLine(value: JsonValue): string {
+  const escaped = (character: string) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return `${JSON.stringify(value).replace(steering, escaped)}\n`;
 }
 
 /** Text on one line, with its end cut off where it is longer than `most` characters. */

@@ -11,10 +11,14 @@ const script = `
   text: "on and on "
   repeat: 100000
   delay_ms: 20
+- when: { text: much }
+  text: "0123456789"
+  repeat: 50000
+  chunk: 5000
 - when: { text: break }
   error: { status: 400, message: the model is out of order }
 - when: { text: wild }
-  text: "safe \\e]52;c;ZXZpbA==\\a text"
+  text: "safe \\e]52;c;ZXZpbA==\\a text \\u202e"
 - when: { role: user, text: what is here }
   thinking: I should look.
   text: Let me look.
@@ -86,10 +90,28 @@ describe("codeagent run", { timeout: 120_000, concurrency: 2 }, () => {
     assert.match(stdout, /^You asked before\.$/m);
   });
 
+  test("a long answer comes whole", async (context) => {
+    const folder = temporaryFolder(context);
+    const running = start(context, ["run", "much"], { folder, script });
+    const [, id] = await running.seen("stdout", /^session (\S+)$/m);
+    assert.equal(await running.ended, 0);
+    const answer = "0123456789".repeat(50_000);
+    assert.ok(running.stdout().startsWith(`${answer}\nstop · 1 model call · `));
+    // More than a pipe holds, written at once: it must not be cut when the process ends.
+    const shown = await runToEnd(context, ["sessions", "show", id ?? "", "--json"], { folder });
+    const [, message] = jsonLines(shown.stdout).map((line) => fromJson(MessageSchema, line));
+    assert.deepEqual(message?.contentType, { case: "content", value: answer });
+  });
+
   test("what a model says can't steer the terminal", async (context) => {
     const folder = temporaryFolder(context);
     const { stdout } = await runToEnd(context, ["run", "wild"], { folder, script });
-    assert.match(stdout, /^safe \ufffd\]52;c;ZXZpbA==\ufffd text$/m);
+    assert.match(stdout, /^safe \ufffd\]52;c;ZXZpbA==\ufffd text \ufffd$/m);
+    const [, id = ""] = /^session (\S+)$/m.exec(stdout) ?? [];
+    const json = (await runToEnd(context, ["sessions", "show", id, "--json"], { folder })).stdout;
+    assert.doesNotMatch(json, /\u202e/, "JSON has it as an escape");
+    const [, message] = jsonLines(json).map((line) => fromJson(MessageSchema, line));
+    assert.deepEqual(message?.contentType, { case: "content", value: "safe \u001b]52;c;ZXZpbA==\u0007 text \u202e" });
   });
 
   test("the first Ctrl-C cancels the turn, and that is seen", async (context) => {
