@@ -88,7 +88,8 @@ export class LogWriter {
   }
 
   async #run(): Promise<void> {
-    await Promise.resolve(); // what is added in the same breath goes into the same commit
+    // What one moment brings goes into one commit: a tool's result and the beginning of the step that follows it.
+    await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#pending.length > 0 && this.#failure === undefined) {
       const records = this.#pending;
       const { takenKeys, blobs, summary } = this.#extras;
