@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import { setInterval as every } from "node:timers/promises";
 import { fromJson, type JsonValue } from "@bufbuild/protobuf";
+import { createCodeAgentClient } from "../../sdk/index.ts";
 import { type GenerateChunk, GenerateChunkSchema, MessageSchema, SessionSchema } from "../../sdk/proto.ts";
 import { nodes, runToEnd, start, startServe, temporaryFolder } from "./start-codeagent.ts";
 
@@ -32,6 +34,12 @@ const script = `
 - when: { text: again }
   text: You asked before.
 `;
+
+/** Looks again and again, for 20 seconds at most. */
+async function until(isSo: () => boolean): Promise<void> {
+  const signal = AbortSignal.timeout(20_000);
+  for await (const _ of every(10, undefined, { signal })) if (isSo()) return;
+}
 
 function jsonLines(text: string): JsonValue[] {
   return text
@@ -97,7 +105,6 @@ describe("codeagent run", { timeout: 120_000, concurrency: 2 }, () => {
     assert.equal(await running.ended, 0);
     const answer = "0123456789".repeat(50_000);
     assert.ok(running.stdout().startsWith(`${answer}\nstop · 1 model call · `));
-    // More than a pipe holds, written at once: it must not be cut when the process ends.
     const shown = await runToEnd(context, ["sessions", "show", id ?? "", "--json"], { folder });
     const [, message] = jsonLines(shown.stdout).map((line) => fromJson(MessageSchema, line));
     assert.deepEqual(message?.contentType, { case: "content", value: answer });
@@ -179,6 +186,26 @@ describe("codeagent run", { timeout: 120_000, concurrency: 2 }, () => {
 });
 
 describe("codeagent sessions", { timeout: 120_000 }, () => {
+  test("a list longer than a pipe holds is not cut when the process ends", async (context) => {
+    const folder = temporaryFolder(context);
+    const server = await startServe(context, [], { folder });
+    using client = createCodeAgentClient({ baseUrl: server.url });
+    const title = "a long title ".repeat(40);
+    const ids = Array.from({ length: 300 }, (_, number) => `session-${number}`);
+    for (const sessionId of ids) await client.createSession({ sessionId, title });
+    server.child.kill("SIGTERM");
+    assert.equal(await server.ended, 0);
+    const listing = start(context, ["sessions", "ls", "--json", "--limit", "1000"], { folder });
+    const pipe = listing.child.stdout?.pause();
+    // The file is there while the service runs in that process, and so when the list is written. Once it is gone the
+    // process has nothing left to do but to get rid of its output.
+    await until(() => (pipe?.readableLength ?? 0) > 0 && !existsSync(join(folder, "data", "owner")));
+    pipe?.resume();
+    assert.equal(await listing.ended, 0);
+    const listed = jsonLines(listing.stdout()).map((line) => fromJson(SessionSchema, line).sessionId);
+    assert.deepEqual(listed.sort(), ids.sort());
+  });
+
   test("a session can be gone on with, listed, shown, forked and removed", async (context) => {
     const folder = temporaryFolder(context);
     const codeagent = async (...words: string[]) => {
