@@ -26,6 +26,7 @@ create table if not exists sessions (
   config blob not null, config_version bigint not null, summary blob not null,
   request_id text not null, request_hash text not null, created_at bigint not null, updated_at bigint not null);
 create index if not exists sessions_by_age on sessions (tenant, created_at, id);
+create index if not exists sessions_by_request on sessions (tenant, request_id) where request_id <> '';
 create index if not exists sessions_runnable on sessions (id) where runnable = 1;
 create table if not exists events (
   session_id text not null, seq bigint not null, epoch bigint not null, turn_id text not null, kind text not null,
@@ -317,6 +318,12 @@ class SqliteStore implements Store {
   }
 
   #insertSession(session: NewSession, nextSeq: number): { created: boolean; session: StoredSession } {
+    const before = this.#get(
+      `${selectSession} where tenant = ? and request_id = ? and request_id <> ''`,
+      session.tenant,
+      session.requestId,
+    );
+    if (before !== undefined) return { created: false, session: storedSession(before) };
     const created =
       this.#run(
         `insert into sessions (id, tenant, parent_id, parent_seq, next_seq, owner, epoch, token, runnable, config,

@@ -6,7 +6,10 @@
  * room and `unavailable` when the store can't be reached.
  */
 export interface Store {
-  /** Creates a session. When the id is taken nothing changes and the one that has it is returned. */
+  /**
+   * Creates a session. When the tenant's request id has made a session before, or the session id is taken, nothing changes
+   * and that session is returned.
+   */
   createSession(session: NewSession): Promise<{ readonly created: boolean; readonly session: StoredSession }>;
   readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined>;
   /** Newest first; `before` is the last of the page before. */
@@ -15,7 +18,7 @@ export interface Store {
   updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean>;
   /** Removes a session with its log, inbox and blobs; its owner is fenced from then on. Says whether it was there. */
   deleteSession(tenant: string, sessionId: string): Promise<boolean>;
-  /** Creates a session whose log is the first `throughSeq` events of the parent's. As `createSession` when the id is taken. */
+  /** Creates a session whose log is the first `throughSeq` events of the parent's. As `createSession` when an id is taken. */
   forkSession(
     parentId: string,
     throughSeq: number,

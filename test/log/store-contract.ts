@@ -61,6 +61,20 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       assert.equal(second.session.headSeq, 0);
     });
 
+    test("a request id makes one session, whatever id that has; an empty one makes as many as are asked for", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one", { requestId: "r1", requestHash: "h1" }));
+      await store.createSession(session("parent"));
+      const again = await store.createSession(session("two", { requestId: "r1", requestHash: "h2" }));
+      const forked = await store.forkSession("parent", 0, session("three", { requestId: "r1", requestHash: "h3" }));
+      for (const { created, session: found } of [again, forked]) {
+        assert.equal(created, false);
+        assert.deepEqual([found.sessionId, found.requestHash], ["one", "h1"]);
+      }
+      const others = [session("four"), session("five"), session("six", { requestId: "r1", tenant: "another" })];
+      for (const other of others) assert.equal((await store.createSession(other)).created, true);
+    });
+
     test("nobody sees a session of another tenant", async (context) => {
       const store = await open(context);
       await store.createSession(session("one"));
