@@ -120,13 +120,22 @@ export function readConfig(sources: ConfigSources): Config {
   }
   const value = <Value>(key: SettingKey, { read, byDefault }: Setting<Value>): Value => {
     const flagged = sources.flags?.[key];
-    if (flagged !== undefined) return readFrom(`--${key.replaceAll(/[_.]/g, "-")}`, flagged, read, workingDirectory);
+    const readFrom = (source: string, given: unknown, base: string): Value => {
+      try {
+        return read(given, base);
+      } catch (error) {
+        const wanted = error instanceof Error ? error.message : String(error);
+        const shown = key === "token" ? "no token" : JSON.stringify(given);
+        throw new Error(`${source} is ${shown}: ${wanted}`, { cause: error });
+      }
+    };
+    if (flagged !== undefined) return readFrom(`${key} (command line)`, flagged, workingDirectory);
     const name = environmentName(key);
     const fromEnvironment = sources.env[name];
     if (fromEnvironment !== undefined && fromEnvironment !== "")
-      return readFrom(name, fromEnvironment, read, workingDirectory);
+      return readFrom(name, fromEnvironment, workingDirectory);
     const written = fromFile.get(key);
-    return written === undefined ? byDefault : readFrom(`${key} in ${file}`, written, read, resolve(file, ".."));
+    return written === undefined ? byDefault : readFrom(`${key} in ${file}`, written, resolve(file, ".."));
   };
   return {
     host: value("host", settings.host),
@@ -175,15 +184,6 @@ function readFile(file: string): Map<string, unknown> {
     else for (const [inner, innerValue] of Object.entries(value)) flat.set(`${key}.${inner}`, innerValue);
   }
   return flat;
-}
-
-function readFrom<Value>(source: string, value: unknown, read: Read<Value>, base: string): Value {
-  try {
-    return read(value, base);
-  } catch (error) {
-    const wanted = error instanceof Error ? error.message : String(error);
-    throw new Error(`${source} is ${JSON.stringify(value)}: ${wanted}`, { cause: error });
-  }
 }
 
 function isMapping(value: unknown): value is Record<string, unknown> {

@@ -112,7 +112,11 @@ describe("codeagent serve", { timeout: 120_000, concurrency: 2 }, () => {
   }
 
   const failures: readonly { name: string; words: readonly string[]; yaml?: string; message: RegExp }[] = [
-    { name: "a port that is no number", words: ["--port", "http"], message: /--port is "http": a whole number/ },
+    {
+      name: "a port that is no number",
+      words: ["--port", "http"],
+      message: /port \(command line\) is "http": a whole number/,
+    },
     { name: "an unknown log level", words: ["--log-level", "loud"], message: /--log-level is "loud": one of trace/ },
     { name: "an unknown setting", words: [], yaml: "prot: 1", message: /there is no setting prot/ },
     {
