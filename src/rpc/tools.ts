@@ -1,6 +1,9 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import { AgentError } from "../chat/error.ts";
+import { checkRange } from "../convert/content-check.ts";
+import { countFromProto } from "../convert/proto/field.ts";
+import { longestTimeMs } from "../convert/proto/request.ts";
 import { toolResultToProto } from "../convert/proto/tool-result.ts";
 import type { Sessions } from "../session/sessions.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
@@ -31,6 +34,8 @@ export function toolHandlers(sessions: Sessions, functions: () => Promise<Functi
     async executeTool(request, context) {
       requestIdFrom(request.requestId);
       const sessionId = optionalSessionIdFrom(request.sessionId);
+      const timeoutMs = countFromProto(request.timeoutMs, "timeout_ms");
+      checkRange(timeoutMs, 0, longestTimeMs, "timeout_ms");
       const workspace = await workspaceOf(sessionId);
       const index = await functions();
       const found = index.find(request.name);
@@ -41,13 +46,21 @@ export function toolHandlers(sessions: Sessions, functions: () => Promise<Functi
         });
       }
       const signals = [context.signal];
-      if (request.timeoutMs !== undefined) signals.push(AbortSignal.timeout(Number(request.timeoutMs)));
-      const result = await runFunction(
-        index,
-        { name: request.name, argumentsText: request.arguments },
-        { sessionId, turnId: "", toolCallId: "", workspace, signal: AbortSignal.any(signals) },
-      );
-      return { result: toolResultToProto(result) };
+      const limit = timeoutMs === undefined ? undefined : AbortSignal.timeout(timeoutMs);
+      if (limit !== undefined) signals.push(limit);
+      try {
+        const result = await runFunction(
+          index,
+          { name: request.name, argumentsText: request.arguments },
+          { sessionId, turnId: "", toolCallId: "", workspace, signal: AbortSignal.any(signals) },
+        );
+        return { result: toolResultToProto(result) };
+      } catch (error) {
+        if (limit?.aborted !== true || error !== limit.reason) throw error;
+        throw new AgentError("deadline", `${request.name} did not end within ${timeoutMs} ms; allow it more`, {
+          cause: error,
+        });
+      }
     },
   } satisfies Partial<ServiceImpl<typeof ToolService>>;
 }
