@@ -409,12 +409,20 @@ function checkQuery(request: ServerRequest): Refusal | undefined {
   return { error: new ConnectError("the message parameter is not valid base64", Code.InvalidArgument) };
 }
 
+const callTypes = /^application\/(?:proto|json|connect\+(?:proto|json))(?:;|$)/;
+/** `/package.Service/Method`. */
+const callPath = /^\/\w+(?:\.\w+)+\/\w+$/;
+
 function answerNotFound(request: ServerRequest, response: ServerResponse): void {
-  const isCall = request.headers["content-type"]?.startsWith("application/grpc") === true;
-  const error = isCall
-    ? new ConnectError("no such method", Code.Unimplemented)
-    : new ConnectError("there is nothing at this path", Code.NotFound);
-  refuse(request, response, { error });
+  const contentType = request.headers["content-type"] ?? "";
+  const error = new ConnectError("no such method", Code.Unimplemented);
+  if (contentType.startsWith("application/grpc")) {
+    refuse(request, response, { error });
+  } else if (request.method === "POST" && callTypes.test(contentType) && callPath.test(request.url ?? "")) {
+    refuse(request, response, { error, httpStatus: 404 });
+  } else {
+    refuse(request, response, { error: new ConnectError("there is nothing at this path", Code.NotFound) });
+  }
 }
 
 function refusalWhenStopping(shuttingDown: AbortSignal): Refusal | undefined {
