@@ -12,6 +12,7 @@ import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import { SkillService } from "../../gen/codeagent/v1/skill_service_pb.ts";
 import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.ts";
+import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { enveloped, failureFromJson, messagesFrom, parseJson } from "../clients/connect-json.ts";
 import { connectVisitor } from "../clients/connect-visitor.ts";
 import { at, CallFailed, callFailure, user, type Visitor } from "../clients/visit.ts";
@@ -409,6 +410,13 @@ const badRequests: BadRequest[] = [
     code: Code.NotFound,
     says: /turn_nobody/,
   },
+  ...["2147483648", String(2n ** 64n - 1n)].map((timeoutMs) => ({
+    name: `a tool that may take ${timeoutMs} ms`,
+    method: executeTool,
+    request: { name: "read_file", arguments: '{"path":"README.md"}', timeoutMs },
+    code: Code.InvalidArgument,
+    field: "timeout_ms",
+  })),
   ...["fly", "", "__proto__", "constructor", "toString", "READ_FILE", "x".repeat(5000)].map((name) => ({
     name: `the unknown tool ${name.slice(0, 20)}`,
     method: executeTool,
@@ -693,6 +701,35 @@ for (const contentType of ["application/grpc", "application/grpc+proto", "applic
     }
     assert.deepEqual(reports, [], "none of it is the operator's business");
   });
+
+test("a tool that is not done in the time the caller allows is DEADLINE_EXCEEDED", async (context) => {
+  const definition = { name: "wait", description: "waits", parameters: '{"type":"object"}', source: "local" as const };
+  const functions: FunctionProvider = {
+    source: "local",
+    list: async () => [{ ...definition, readOnly: true, timeoutMs: 30_000 }],
+    call: () => new Promise(() => undefined),
+    close: async () => undefined,
+  };
+  const { app, reports } = await startTestApp(context, { functions: [functions] });
+  const error = await callFailure(jsonVisitor(app.url)(executeTool, '{"name":"wait","timeoutMs":"20"}'));
+  assert.equal(Code[error.code], Code[Code.DeadlineExceeded]);
+  assert.match(error.message, /^wait did not end within 20 ms/);
+  assert.deepEqual(reports, []);
+});
+
+test("a method nobody has is UNIMPLEMENTED in Connect too", async (context) => {
+  const { app } = await startPlace(context);
+  for (const path of ["/codeagent.v1.CodeAgentService/NoSuch", "/no.Service/Generate"])
+    for (const contentType of ["application/json", "application/json; charset=utf-8", "application/proto"]) {
+      const headers = { "content-type": contentType };
+      const answer = await fetch(`${app.url}${path}`, { method: "POST", headers, body: "{}" });
+      assert.equal(answer.status, 404);
+      assert.equal(failureFromJson(parseJson(await answer.text())).code, Code.Unimplemented);
+    }
+  const elsewhere = { method: "POST", headers: { "content-type": "application/json" }, body: "{}" };
+  const answer = await fetch(`${app.url}/v1/nothing`, elsewhere);
+  assert.equal(failureFromJson(parseJson(await answer.text())).code, Code.NotFound);
+});
 
 test("JSON over the limit is refused by its size", async (context) => {
   const { app, folder } = await startPlace(context);
