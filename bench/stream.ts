@@ -40,7 +40,12 @@ export async function measureStreams({ quick, profileDir }: BenchOptions): Promi
     const runs = Object.entries(some).map(([name, peer]) => [name, () => run(peer)] as const);
     measured.push(...(await interleaved(what, Object.fromEntries(runs), rounds, warmUps)));
   };
-  const withMemory = { ...peers, "connect-node, from memory": fromMemory };
+  const kept: Peer = { read: reader(service, "forward/", true), process: service };
+  const withMemory = {
+    ...peers,
+    "codeagent, a new session that is kept": kept,
+    "connect-node, from memory": fromMemory,
+  };
   await compare("1 stream of 2,000, all at once", withMemory, (peer) => throughput(peer, "whole-2000", 1));
   await compare("1 stream of 2,000, a write each", peers, (peer) => throughput(peer, "each-2000", 1));
   await compare("32 streams of 100, a write each", withMemory, (peer) => throughput(peer, "each-100", 32));
@@ -96,12 +101,14 @@ async function firstDelta({ read }: Peer, times: number): Promise<Sample> {
 }
 
 /** Spreads its streams over four connections: servers bound the streams of one. */
-function reader(process: BenchProcess, modelPrefix = ""): Read {
+function reader(process: BenchProcess, modelPrefix = "", keep = false): Read {
   const clients: AgentClient[] = Array.from({ length: 4 }, () => grpcClient(process.ready));
   let next = 0;
   return async function* (model) {
     const client = clients[next++ % clients.length];
-    if (client !== undefined) yield* streamTexts(client, `${modelPrefix}${model}`);
+    if (client === undefined) return;
+    const sessionId = keep ? (await client.createSession({})).sessionId : "";
+    yield* streamTexts(client, `${modelPrefix}${model}`, sessionId);
   };
 }
 

@@ -18,7 +18,7 @@ export async function measureUnary({ quick, profileDir }: BenchOptions): Promise
   await using bare = await startProcess("bare.ts", [upstream.ready]);
   const bareClient = grpcClient(bare.ready);
   const serviceClient = grpcClient(service.ready);
-  const calls = quick ? 50 : 1000;
+  const calls = quick ? 50 : 500;
   const measured: Measured[] = [];
   for (const inFlight of [1, 8, 32]) {
     const runs = {
