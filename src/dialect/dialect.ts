@@ -22,9 +22,10 @@ export interface Dialect {
   readonly path: string;
   /**
    * The request for a streamed answer, as JSON text.
+   * @param provider who will read it: thinking and reasoning of other providers or models is left out.
    * @throws {AgentError} `invalid_request` for a schema that is no JSON.
    */
-  encode(request: ChatRequest, quirks: Quirks): string;
+  encode(request: ChatRequest, quirks: Quirks, provider: string): string;
   /**
    * The events of a streamed answer, one array for each array of messages that says something.
    * @throws {AgentError} what the provider reports, `provider_protocol` for what cannot be read, and

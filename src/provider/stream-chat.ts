@@ -99,7 +99,7 @@ async function sendWithRetries(
     provider: endpoint.provider,
     url: endpoint.url,
     headers: { "content-type": "application/json", accept: "text/event-stream", ...endpoint.headers },
-    body: endpoint.dialect.encode(request, endpoint.quirks),
+    body: endpoint.dialect.encode(request, endpoint.quirks, endpoint.provider),
     signal,
     connectTimeoutMs: timeouts.connectMs,
     headTimeoutMs: timeouts.idleMs,
