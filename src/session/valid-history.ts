@@ -6,7 +6,7 @@ import { type ContentBlock, type Message, type ToolResultBlock, toolUses } from 
  */
 export function validHistory(messages: readonly Message[]): Message[] {
   const valid: Message[] = [];
-  const used = new Set<ToolResultBlock>();
+  const results = resultsById(messages);
   for (const [index, message] of messages.entries()) {
     if (message.role === "tool") continue;
     const blocks = message.blocks.filter((block) => !isEmptyText(block));
@@ -14,14 +14,13 @@ export function validHistory(messages: readonly Message[]): Message[] {
     valid.push(blocks.length === message.blocks.length ? message : { ...message, blocks });
     if (message.role !== "assistant") continue;
     for (const use of toolUses(message)) {
-      const answered = answerTo(use.id, messages, index + 1, used);
+      const answered = nextResult(results.get(use.id), index);
       if (answered === undefined) {
         valid.push({
           role: "tool",
           blocks: [{ type: "tool_result", toolUseId: use.id, content: noResult, isError: true }],
         });
       } else {
-        used.add(answered.block);
         valid.push(
           answered.message.blocks.length === 1 ? answered.message : { ...answered.message, blocks: [answered.block] },
         );
@@ -33,16 +32,33 @@ export function validHistory(messages: readonly Message[]): Message[] {
 
 const noResult = "error: no result was given for this call";
 
-/** The next result for a call id that no earlier call of the same id has taken, before the id is called again. */
-function answerTo(id: string, messages: readonly Message[], from: number, used: ReadonlySet<ToolResultBlock>) {
-  for (let index = from; index < messages.length; index++) {
-    const message = messages[index];
-    if (message === undefined || message.role !== "tool") continue;
-    for (const block of message.blocks) {
-      if (block.type === "tool_result" && block.toolUseId === id && !used.has(block)) return { message, block };
+interface Result {
+  readonly index: number;
+  readonly message: Message;
+  readonly block: ToolResultBlock;
+}
+
+/** Each call id's results, the earliest last. */
+function resultsById(messages: readonly Message[]): Map<string, Result[]> {
+  const results = new Map<string, Result[]>();
+  for (const [index, message] of [...messages.entries()].toReversed()) {
+    if (message.role !== "tool") continue;
+    for (const block of message.blocks.toReversed()) {
+      if (block.type !== "tool_result") continue;
+      const known = results.get(block.toolUseId);
+      if (known === undefined) results.set(block.toolUseId, [{ index, message, block }]);
+      else known.push({ index, message, block });
     }
   }
-  return undefined;
+  return results;
+}
+
+/** Takes the next result that comes after its call; those before it answer nothing. */
+function nextResult(results: Result[] | undefined, callIndex: number): Result | undefined {
+  for (;;) {
+    const result = results?.pop();
+    if (result === undefined || result.index > callIndex) return result;
+  }
 }
 
 function isEmptyText(block: ContentBlock): boolean {

@@ -57,6 +57,13 @@ describe("validHistory", () => {
   ];
   for (const { name, given, valid } of cases) test(name, () => assert.deepEqual(validHistory(given), valid));
 
+  test("many calls and many results of others take no time", () => {
+    const ids = (from: string) => Array.from({ length: 40_000 }, (_, index) => `${from}${index}`);
+    const startMs = performance.now();
+    assert.equal(validHistory([calls(...ids("a")), ...ids("b").map((id) => result(id))]).length, 40_001);
+    assert.ok(performance.now() - startMs < 3000);
+  });
+
   test("whatever happened, every call is followed by exactly its result", () => {
     const id = fc.constantFrom("a", "b", "c");
     const message = fc.oneof(
