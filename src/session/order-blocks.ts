@@ -45,7 +45,18 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
     return builder;
   };
 
+  /** What is too large for an event is refused before anything of it is shown, so that the block can still be closed. */
+  const checkLength = (builder: Builder, added: string): void => {
+    const length = builder.text.length + builder.signature.length + added.length;
+    if (builder.type === "text" || length <= maxBlockLength) return;
+    throw new AgentError(
+      "provider_protocol",
+      `the model wrote a ${builder.type} block of ${length} characters; the limit is ${maxBlockLength}`,
+    );
+  };
+
   const addText = (builder: Builder, text: string): void => {
+    checkLength(builder, text);
     builder.text += text;
     builder.unshown += text;
   };
@@ -58,9 +69,12 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
       case "thinking-delta":
         addText(builderFor(event.index, "thinking"), event.text);
         return;
-      case "signature-delta":
-        builderFor(event.index, "thinking").signature += event.signature;
+      case "signature-delta": {
+        const builder = builderFor(event.index, "thinking");
+        checkLength(builder, event.signature);
+        builder.signature += event.signature;
         return;
+      }
       case "reasoning-delta":
         addText(builderFor(event.index, "reasoning"), event.text);
         return;
@@ -113,7 +127,10 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
   }
 
   return {
-    /** Reads the events of one upstream read; returns what readers may see of them. */
+    /**
+     * Reads the events of one upstream read; returns what readers may see of them.
+     * @throws {AgentError} `provider_protocol` for a block too large for an event; `finish` then closes what is open.
+     */
     push(events: readonly ChatEvent[]): LogEvent[] {
       for (const event of events) take(event);
       return [...show(false)];
@@ -206,12 +223,6 @@ function beginning(text: string, length: number): string {
 }
 
 function finishedBlock(builder: Builder, origin: BlockOrigin): ContentBlock {
-  if (builder.type !== "text" && builder.text.length + builder.signature.length > maxBlockLength) {
-    throw new AgentError(
-      "provider_protocol",
-      `the model wrote a ${builder.type} block of ${builder.text.length} characters; the limit is ${maxBlockLength}`,
-    );
-  }
   if (builder.whole !== undefined) return builder.whole;
   switch (builder.type) {
     case "text":
