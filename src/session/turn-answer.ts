@@ -8,6 +8,8 @@ import { agentErrorFrom } from "./turn-error.ts";
 export function foldTurnAnswer(sessionId: string) {
   const state = emptyState([]);
   let answer: TurnAnswer | undefined;
+  /** Messages the request brought, which are no answer. */
+  let asked = 0;
   let provider = "";
   let failure: Error | undefined;
 
@@ -16,7 +18,9 @@ export function foldTurnAnswer(sessionId: string) {
     const { turn } = state;
     if (event.type !== "turn-finished" || turn === undefined) return;
     if (event.error !== undefined) failure = agentErrorFrom(event.error);
-    const message: Message | undefined = state.messages.findLast((candidate) => candidate.role === "assistant");
+    const message: Message | undefined = state.messages
+      .slice(asked)
+      .findLast((candidate) => candidate.role === "assistant");
     const clientTools = new Set(turn.clientTools.map((tool) => tool.name));
     const usage = event.usage ?? turn.usage;
     answer = {
@@ -43,6 +47,7 @@ export function foldTurnAnswer(sessionId: string) {
       if (record.event.type === "step-started") provider = record.event.provider;
       finish(record);
       foldRecord(state, record);
+      if (record.event.type === "turn-started") asked = state.messages.length;
     },
     /** What the turn came to; `undefined` before its end. */
     get answer(): TurnAnswer | undefined {
