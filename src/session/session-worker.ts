@@ -74,7 +74,8 @@ export class SessionWorker {
     } catch (error) {
       if (error instanceof FencedError) return { kept: undefined, more: false };
       if (!(error instanceof StoppedError)) throw new LostSessionError(claim, error);
-      await session?.writer.flushed();
+      // What can't be written any more (the session is gone, the store fails) is left to whoever goes on with it.
+      await session?.writer.flushed().catch(() => undefined);
       await this.#store.release(this.#sessionId, claim.fence, true);
       return { kept: undefined, more: false };
     }

@@ -83,6 +83,12 @@ export class Sessions {
   readonly #oneOffRequests = new Map<string, { readonly turn: OneOffTurn; readonly hash: string }>();
   readonly #kept = new Map<string, KeptState>();
   readonly #timers = new Set<NodeJS.Timeout>();
+  /** Work on sessions that were deleted meanwhile, until it has ended. */
+  readonly #leaving = new Set<Promise<void>>();
+  /** How often in a row the work on a session broke off. */
+  readonly #failures = new Map<string, number>();
+  /** Turns of idle sessions on their way into the inbox. */
+  #admitting = 0;
   /** Of `#oneOffs`, which also holds turns that have ended a moment ago. */
   #runningOneOffs = 0;
   #draining = false;
@@ -150,8 +156,16 @@ export class Sessions {
   /** @throws {AgentError} `not_found`. */
   async delete(principal: Principal, sessionId: string): Promise<void> {
     if (!(await this.#store.deleteSession(principal.tenant, sessionId))) throw unknownSession(sessionId);
-    this.#workers.get(sessionId)?.worker.stop();
+    const working = this.#workers.get(sessionId);
+    if (working !== undefined) {
+      // A new session may take the id before this work has ended: it gets a worker of its own.
+      this.#workers.delete(sessionId);
+      this.#leaving.add(working.done);
+      void working.done.then(() => this.#leaving.delete(working.done));
+      working.worker.stop();
+    }
     this.#kept.delete(sessionId);
+    this.#failures.delete(sessionId);
     this.#tails.end(sessionId, unknownSession(sessionId));
   }
 
@@ -244,7 +258,7 @@ export class Sessions {
     const target = turnId !== "" ? turnId : running !== "" ? running : (waiting[0] ?? "");
     if (target === "") return { turnId: "", wasRunning: false };
     if (target !== running && !waiting.includes(target)) {
-      if (await this.#hadTurn(sessionId, target, stored)) return { turnId: target, wasRunning: false };
+      if (await this.#hadTurn(principal, sessionId, target, stored)) return { turnId: target, wasRunning: false };
       throw unknownTurn(target, sessionId);
     }
     await this.#store.send({
@@ -284,14 +298,14 @@ export class Sessions {
     return {
       headSeq: stored.headSeq,
       earliestSeq: Math.min(1, stored.headSeq),
-      read: (signal: AbortSignal) => this.#readSession(sessionId, afterSeq, follow, stored.headSeq, signal),
+      read: (signal: AbortSignal) => this.#readSession(principal, sessionId, afterSeq, follow, stored.headSeq, signal),
     };
   }
 
   /** Refuses new turns, lets running ones finish, and leaves those that do not within the grace time for the next start. */
   async drain(graceMs: number): Promise<void> {
     this.#draining = true;
-    const running = [...this.#workers.values()].map((entry) => entry.done);
+    const running = [...[...this.#workers.values()].map((entry) => entry.done), ...this.#leaving];
     const oneOffs = [...this.#oneOffs.values()].map((turn) => turn.ended);
     const all = Promise.allSettled([...running, ...oneOffs]);
     const { promise: late, resolve } = Promise.withResolvers<void>();
@@ -341,7 +355,8 @@ export class Sessions {
     if (!queued) this.#checkRoom();
     const turnId = this.#environment.newId("turn");
     const { maxQueuedTurns } = this.#environment.limits;
-    const sent = await this.#store.send({
+    if (!queued) this.#admitting++;
+    const sending = this.#store.send({
       sessionId,
       tenant: principal.tenant,
       key: `turn:${request.requestId === "" ? turnId : request.requestId}`,
@@ -352,6 +367,9 @@ export class Sessions {
       hash,
       atMs: this.#environment.now(),
       waitingLimit: maxQueuedTurns,
+    });
+    const sent = await sending.finally(() => {
+      if (!queued) this.#admitting--;
     });
     if (sent === undefined) throw unknownSession(sessionId);
     if (sent === "full")
@@ -364,7 +382,8 @@ export class Sessions {
       turnId: sent.turnId,
       queued: queued && sent.firstSeq === undefined,
       headSeq: sent.headSeq,
-      read: (signal) => onlyTurn(sent.turnId, this.#readSession(sessionId, afterSeq, true, sent.headSeq, signal)),
+      read: (signal) =>
+        onlyTurn(sent.turnId, this.#readSession(principal, sessionId, afterSeq, true, sent.headSeq, signal)),
     };
   }
 
@@ -415,12 +434,25 @@ export class Sessions {
     return turn;
   }
 
-  async *#readSession(sessionId: string, afterSeq: number, follow: boolean, headSeq: number, signal: AbortSignal) {
+  async *#readSession(
+    principal: Principal,
+    sessionId: string,
+    afterSeq: number,
+    follow: boolean,
+    headSeq: number,
+    signal: AbortSignal,
+  ) {
     const { tail, release } = this.#tails.hold(sessionId);
-    tail.advanceTo(headSeq);
-    const readPage = async (cursor: number, limit: number, limitBytes: number) =>
-      (await this.#store.readEvents(sessionId, cursor, limit, limitBytes)).map(logRecordFrom);
-    yield* readTail(tail, () => release, readPage, afterSeq, follow, signal);
+    try {
+      // Deleted before the tail was held: nobody would ever end it.
+      if (follow) await this.#stored(principal, sessionId);
+      tail.advanceTo(headSeq);
+      const readPage = async (cursor: number, limit: number, limitBytes: number) =>
+        (await this.#store.readEvents(sessionId, cursor, limit, limitBytes)).map(logRecordFrom);
+      yield* followLog(tail, readPage, afterSeq, follow, signal);
+    } finally {
+      release();
+    }
   }
 
   /** Sees to it that somebody works on a session; harmless when somebody does. */
@@ -443,29 +475,42 @@ export class Sessions {
       for (;;) {
         entry.again = false;
         const { kept, more } = await entry.worker.run(this.#kept.get(sessionId));
+        if (this.#workers.get(sessionId) !== entry) return;
         this.#keep(sessionId, kept);
+        this.#failures.delete(sessionId);
         if (!more && !entry.again) return;
         if (this.#draining) return;
       }
     } catch (error) {
+      if (this.#workers.get(sessionId) !== entry) return;
       this.#kept.delete(sessionId);
       this.#environment.report("error", "a session could not go on", { sessionId, error });
       this.#tails.end(sessionId, storeTrouble(error));
-      if (error instanceof LostSessionError) this.#releaseLost(sessionId, error, 1000);
+      this.#tryAgain(sessionId, error);
     } finally {
-      this.#workers.delete(sessionId);
+      if (this.#workers.get(sessionId) === entry) this.#workers.delete(sessionId);
       release();
     }
   }
 
-  /** The store failed: gives the session up as soon as the store works again, so that its turn can go on. */
-  #releaseLost(sessionId: string, lost: LostSessionError, delayMs: number): void {
-    this.#later(delayMs, () => {
-      this.#store.release(sessionId, lost.claim.fence, true).then(
-        () => this.#wake(sessionId),
-        () => this.#releaseLost(sessionId, lost, Math.min(delayMs * 2, 30_000)),
-      );
-    });
+  /**
+   * The work on a session broke off: goes on with it as soon as the store works again. What no waiting mends (a log that
+   * can't be read) is tried less and less often.
+   */
+  #tryAgain(sessionId: string, error: unknown): void {
+    if (this.#draining) return; // the next start goes on with it
+    const lost = error instanceof LostSessionError ? error : undefined;
+    const cause = lost === undefined ? error : lost.cause;
+    const mends = cause instanceof AgentError && (cause.kind === "unavailable" || cause.kind === "resource_exhausted");
+    const failures = this.#failures.get(sessionId) ?? 0;
+    this.#failures.set(sessionId, failures + 1);
+    const delayMs = Math.min(1000 * 2 ** Math.min(failures, 10), mends ? 4000 : 300_000);
+    // Given up at once where that works, so that the next request need not wait for the next try.
+    const released = lost === undefined ? Promise.resolve() : this.#store.release(sessionId, lost.claim.fence, true);
+    released.then(
+      () => this.#later(delayMs, () => this.#wake(sessionId)),
+      () => this.#later(delayMs, () => this.#tryAgain(sessionId, error)),
+    );
   }
 
   #keep(sessionId: string, kept: KeptState | undefined): void {
@@ -503,7 +548,7 @@ export class Sessions {
 
   #checkRoom(): void {
     const { maxTurnsInFlight } = this.#environment.limits;
-    if (this.#workers.size + this.#runningOneOffs >= maxTurnsInFlight)
+    if (this.#workers.size + this.#admitting + this.#runningOneOffs >= maxTurnsInFlight)
       throw tooMany(`${maxTurnsInFlight} turns run already`, "TOO_MANY_TURNS");
   }
 
@@ -513,8 +558,14 @@ export class Sessions {
     return stored;
   }
 
-  async #hadTurn(sessionId: string, turnId: string, stored: StoredSession): Promise<boolean> {
-    for await (const records of this.#readSession(sessionId, 0, false, stored.headSeq, new AbortController().signal)) {
+  async #hadTurn(
+    principal: Principal,
+    sessionId: string,
+    turnId: string,
+    { headSeq }: StoredSession,
+  ): Promise<boolean> {
+    const { signal } = new AbortController();
+    for await (const records of this.#readSession(principal, sessionId, 0, false, headSeq, signal)) {
       if (records.some((record) => record.turnId === turnId)) return true;
     }
     return false;
