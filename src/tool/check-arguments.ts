@@ -10,6 +10,8 @@ const maxDepth = 64;
 const maxCompiled = 512;
 const compileLimitMs = 1000;
 const checkLimitMs = 150;
+/** Bytes of schema times bytes of arguments: a few milliseconds at the most. */
+const maxUnwatchedWork = 16 * 1024 * 1024;
 const shownErrors = 5;
 const shownCharacters = 80;
 
@@ -20,7 +22,13 @@ export type CheckedArguments =
   | { readonly ok: false; readonly error: string };
 
 type Compiled =
-  | { readonly ok: true; readonly validate: ValidateFunction }
+  | {
+      readonly ok: true;
+      readonly validate: ValidateFunction;
+      /** No keyword of the schema can take more than a walk over the value. */
+      readonly isPlain: boolean;
+      readonly schemaBytes: number;
+    }
   | { readonly ok: false; readonly error: string };
 
 /**
@@ -48,12 +56,24 @@ export function checkArguments(definition: ToolDefinition, argumentsText: string
   }
   const compiled = compiledSchema(definition.parameters);
   if (!compiled.ok) return refuse(`${name} cannot be called: its argument schema is unusable (${compiled.error})`);
-  return runCheck(name, compiled.validate, value);
+  // The watch over a check costs more than most checks: 0.2 ms.
+  const isShort = compiled.isPlain && compiled.schemaBytes * bytes <= maxUnwatchedWork;
+  return runCheck(
+    name,
+    compiled.validate,
+    value,
+    isShort ? (check) => check() : (check) => withinTime(checkLimitMs, check),
+  );
 }
 
-function runCheck(name: string, validate: ValidateFunction, value: Record<string, unknown>): CheckedArguments {
+function runCheck(
+  name: string,
+  validate: ValidateFunction,
+  value: Record<string, unknown>,
+  within: (check: () => boolean) => boolean,
+): CheckedArguments {
   try {
-    if (withinTime(checkLimitMs, () => validate(value))) return { ok: true, arguments: value };
+    if (within(() => validate(value))) return { ok: true, arguments: value };
   } catch (error) {
     if (error instanceof TooSlow) {
       return refuse(`the arguments of ${name} took more than ${checkLimitMs} ms to check; send shorter ones`);
@@ -99,7 +119,8 @@ function compileSchema(schemaText: string): Compiled {
   const { $schema: _, ...schema } = parsed;
   try {
     // An instance each: one that is stopped in the middle may be broken, and a shared one would keep every schema for ever.
-    return { ok: true, validate: withinTime(compileLimitMs, () => newValidator().compile(schema)) };
+    const validate = withinTime(compileLimitMs, () => newValidator().compile(schema));
+    return { ok: true, validate, isPlain: isPlain(schema), schemaBytes: bytes };
   } catch (error) {
     if (error instanceof TooSlow) return { ok: false, error: `took more than ${compileLimitMs} ms to read` };
     return { ok: false, error: error instanceof Error ? shortened(error.message, 300) : "not a JSON Schema" };
@@ -128,6 +149,17 @@ function patternOf(source: string, flags: string): RegExp {
   } catch {
     return new RegExp(source);
   }
+}
+
+/** Whether a schema has none of the keywords whose cost has no bound: expressions, formats, recursion, comparing all with all. */
+function isPlain(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return true;
+  return Object.entries(value).every(([key, inner]) => {
+    if (key === "patternProperties" || key === "uniqueItems") return inner === false;
+    // A property may have these names; then its value is a schema and no text.
+    if (["pattern", "format", "$ref", "$dynamicRef"].includes(key) && typeof inner === "string") return false;
+    return isPlain(inner);
+  });
 }
 
 /** The first reference that does not stay in the schema itself. */
