@@ -117,7 +117,11 @@ describe("codeagent serve", { timeout: 120_000, concurrency: 2 }, () => {
       words: ["--port", "http"],
       message: /port \(command line\) is "http": a whole number/,
     },
-    { name: "an unknown log level", words: ["--log-level", "loud"], message: /log_level \(command line\) is "loud": one of trace/ },
+    {
+      name: "an unknown log level",
+      words: ["--log-level", "loud"],
+      message: /log_level \(command line\) is "loud": one of trace/,
+    },
     { name: "an unknown setting", words: [], yaml: "prot: 1", message: /there is no setting prot/ },
     {
       name: "a file that is no YAML",
