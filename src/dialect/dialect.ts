@@ -7,8 +7,10 @@ import type { UpstreamFault } from "./upstream-error.ts";
 
 /** What a reader needs to know about the call whose answer it reads. */
 export interface DecodeContext {
-  /** Who answers, for messages and error details. */
+  /** Who answers: for messages, error details and the origin of blocks. */
   readonly provider: string;
+  /** The model that was asked, without its provider. */
+  readonly model: string;
   readonly quirks: Quirks;
   readonly upstreamRequestId?: string;
   /** Makes an id for a tool call that came without one; unique within a session. */

@@ -76,7 +76,7 @@ export async function* streamChat(
   let how: "read" | "abandoned" = "abandoned";
   try {
     response = await sendWithRetries(endpoint, request, call.signal, timeouts, means);
-    yield* readAnswer(response, endpoint, timeouts, means);
+    yield* readAnswer(response, endpoint, request.model, timeouts, means);
     how = "read";
   } catch (error) {
     if (call.signal.aborted) throw call.signal.reason;
@@ -174,6 +174,7 @@ async function httpError(
 async function* readAnswer(
   response: HttpResponse,
   endpoint: Endpoint,
+  model: string,
   timeouts: UpstreamTimeouts,
   means: CallMeans,
 ): AsyncGenerator<ChatEvent[]> {
@@ -189,6 +190,7 @@ async function* readAnswer(
   const requestId = requestIdOf(response);
   const context: DecodeContext = {
     provider: endpoint.provider,
+    model,
     quirks: endpoint.quirks,
     createToolCallId: means.createToolCallId,
     ...(requestId === undefined ? {} : { upstreamRequestId: requestId }),

@@ -1,5 +1,5 @@
 import type { ChatEvent } from "../../src/chat/event.ts";
-import { type DecodeContext, dialects } from "../../src/dialect/dialect.ts";
+import { type DecodeContext, type DialectId, dialects } from "../../src/dialect/dialect.ts";
 import { defaultQuirks } from "../../src/dialect/quirks.ts";
 import { readSse } from "../../src/stream/sse.ts";
 
@@ -9,7 +9,7 @@ export const pieceSizes = [1, 3, 7, 64, 4096] as const;
 /** A context that names made-up calls in their order, so that answers can be compared. */
 export function plainContext(): DecodeContext {
   let made = 0;
-  return { provider: "test", quirks: defaultQuirks, createToolCallId: () => `made-${++made}` };
+  return { provider: "test", model: "m-1", quirks: defaultQuirks, createToolCallId: () => `made-${++made}` };
 }
 
 export async function* inPieces(text: string, size: number): AsyncGenerator<Uint8Array> {
@@ -23,10 +23,14 @@ export interface Reading {
   readonly error?: unknown;
 }
 
-export async function readStream(text: string, pieceSize: number): Promise<Reading> {
+export async function readStream(
+  text: string,
+  pieceSize: number,
+  dialect: DialectId = "openai-chat",
+): Promise<Reading> {
   const events: ChatEvent[] = [];
   try {
-    for await (const some of dialects["openai-chat"].decodeStream(readSse(inPieces(text, pieceSize)), plainContext())) {
+    for await (const some of dialects[dialect].decodeStream(readSse(inPieces(text, pieceSize)), plainContext())) {
       events.push(...some);
     }
   } catch (error) {
@@ -35,9 +39,9 @@ export async function readStream(text: string, pieceSize: number): Promise<Readi
   return { events: joined(events) };
 }
 
-export function readWhole(text: string): Reading {
+export function readWhole(text: string, dialect: DialectId = "openai-chat"): Reading {
   try {
-    return { events: joined(dialects["openai-chat"].decodeWhole(text, plainContext())) };
+    return { events: joined(dialects[dialect].decodeWhole(text, plainContext())) };
   } catch (error) {
     return { events: [], error };
   }
