@@ -125,6 +125,15 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
 function failTurn(session: RunningSession, turn: TurnState, error: unknown): void {
   const finishReason = finishReasonOf(error);
   if (turn.step > 0 && turn.answer === undefined) {
+    // Left over from an owner that died, perhaps in the middle of a block: a new attempt voids what it began.
+    const slash = turn.model.indexOf("/");
+    record(session, turn.turnId, {
+      type: "step-started",
+      step: turn.step,
+      attempt: turn.attempt + 1,
+      model: turn.model.slice(slash + 1),
+      provider: turn.model.slice(0, Math.max(0, slash)),
+    });
     record(session, turn.turnId, {
       type: "step-finished",
       step: turn.step,

@@ -183,6 +183,36 @@ test("a message of many bytes is weighed without holding up everybody else", inT
   assert.ok(delays.max < 1.5e9, `the loop stood still for ${Math.round(delays.max / 1e6)} ms`);
 });
 
+test("a turn cancelled just before the server died ends in order at the next start", inTime, async (context) => {
+  const folder = await mkdtemp(join(tmpdir(), "codeagent-test-"));
+  context.after(() => rm(folder, { recursive: true, force: true }));
+  const first = await startTestApp(context, {
+    dataDir: folder,
+    script: "- { text: abcdef, chunk: 1, delay_ms: 100 }\n",
+  });
+  await first.client.createSession({ sessionId: "cut" });
+  let turnId = "";
+  for await (const chunk of first.client.streamGenerate({ sessionId: "cut", messages: [user("go")] })) {
+    turnId = chunk.turnId;
+    if (chunk.event.case === "blockDelta") break;
+  }
+  await first.app.close(0);
+  const database = new DatabaseSync(join(folder, "codeagent.db"));
+  database
+    .prepare(`insert into inbox (session_id, key, kind, turn_id, principal, body, hash, at)
+      values ('cut', ?, 'cancel', ?, 'n', x'', '', 1)`)
+    .run(`cancel:${turnId}`, turnId);
+  database.close();
+  const { client } = await startTestApp(context, { dataDir: folder });
+  // The turn after it waits for its end.
+  await client.generate({ sessionId: "cut", messages: [user("next")] });
+  const log = await collect(client.subscribeSession({ sessionId: "cut" }), 1n);
+  assert.deepEqual(
+    log.flatMap(({ event }) => (event.case === "turnFinished" ? [event.value.finishReason] : [])),
+    ["cancelled", "stop"],
+  );
+});
+
 describe("a store that fails", () => {
   test("while a session is claimed: the turn that was admitted runs when it works again", inTime, async (context) => {
     const { sessions, broken, start, caller } = await breakableSessions(context);
