@@ -8,7 +8,8 @@ import type { Usage } from "./usage.ts";
  * `orderBlocks` puts them in order. Errors are thrown, not yielded. Exactly one `finish` comes, last but for `usage`.
  */
 export type ChatEvent =
-  | { readonly type: "text-delta"; readonly index: number; readonly text: string }
+  /** `phase` is what the whole text is for, where the provider says so; it may come late, with no text. */
+  | { readonly type: "text-delta"; readonly index: number; readonly text: string; readonly phase?: string }
   | { readonly type: "thinking-delta"; readonly index: number; readonly text: string }
   | { readonly type: "signature-delta"; readonly index: number; readonly signature: string }
   | { readonly type: "reasoning-delta"; readonly index: number; readonly text: string }

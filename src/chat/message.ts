@@ -41,6 +41,8 @@ export type ContentBlock =
 export interface TextBlock {
   readonly type: "text";
   readonly text: string;
+  /** What the text is to the model that wrote it, in its provider's word: `commentary`, `final_answer`. */
+  readonly phase?: string;
 }
 
 /** Thinking in the open. Empty thinking with a signature is legal and has to go back. */

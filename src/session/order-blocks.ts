@@ -7,6 +7,8 @@ import type { BlockOrigin, ContentBlock } from "../chat/message.ts";
 const maxTextLength = 256 * 1024;
 /** Largest block of another kind, in UTF-16 units: with all of them three bytes long it still fits an event of 1 MB. */
 const maxBlockLength = 300 * 1024;
+/** Largest block that came whole, its raw form included. */
+const maxWholeBytes = 900 * 1024;
 
 interface Builder {
   readonly key: number;
@@ -19,6 +21,7 @@ interface Builder {
   unshown: string;
   signature: string;
   shownSignature: number;
+  phase: string;
   whole: ContentBlock | undefined;
 }
 
@@ -39,7 +42,18 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
   const builderFor = (key: number, type: Builder["type"], id = "", name = ""): Builder => {
     const known = byKey.get(key);
     if (known !== undefined) return known;
-    const builder = { key, type, id, name, text: "", unshown: "", signature: "", shownSignature: 0, whole: undefined };
+    const builder = {
+      key,
+      type,
+      id,
+      name,
+      text: "",
+      unshown: "",
+      signature: "",
+      shownSignature: 0,
+      phase: "",
+      whole: undefined,
+    };
     byKey.set(key, builder);
     builders.push(builder);
     return builder;
@@ -63,9 +77,12 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
 
   function take(event: ChatEvent): void {
     switch (event.type) {
-      case "text-delta":
-        addText(builderFor(event.index, "text"), event.text);
+      case "text-delta": {
+        const builder = builderFor(event.index, "text");
+        addText(builder, event.text);
+        builder.phase = event.phase ?? builder.phase;
         return;
+      }
       case "thinking-delta":
         addText(builderFor(event.index, "thinking"), event.text);
         return;
@@ -85,7 +102,7 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
         addText(builderFor(event.index, "tool_use"), event.argumentsText);
         return;
       case "block":
-        builderFor(event.index, "whole").whole = event.block;
+        builderFor(event.index, "whole").whole = fittingBlock(event.block);
         return;
       case "response":
       case "usage":
@@ -110,7 +127,7 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
           yield {
             type: "block-stop",
             index: open.index,
-            block: { type: "text", text: builder.text.slice(0, shownLength) },
+            block: textBlock(builder.text.slice(0, shownLength), builder.phase),
           };
           builder.text = builder.unshown;
           open.index = nextIndex++;
@@ -142,8 +159,12 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
   };
 }
 
-/** A block can be closed when nothing more of it can come. Text never resumes; a call's arguments may, until they are whole. */
+/**
+ * A block can be closed when nothing more of it can come. Text never resumes; a call's arguments may, until they are
+ * whole; and of reasoning the form that goes back comes last.
+ */
 function isComplete(builder: Builder): boolean {
+  if (builder.type === "reasoning") return builder.whole !== undefined;
   if (builder.type !== "tool_use") return true;
   if (!builder.text.trimEnd().endsWith("}")) return false;
   try {
@@ -222,11 +243,53 @@ function beginning(text: string, length: number): string {
   return text.slice(0, last >= 0xd800 && last < 0xdc00 ? length - 1 : length);
 }
 
+function textBlock(text: string, phase: string): ContentBlock {
+  return phase === "" ? { type: "text", text } : { type: "text", text, phase };
+}
+
+/** What the dialect says of a block's origin goes before what is known of the whole answer's. */
+function withOrigin(block: ContentBlock, origin: BlockOrigin): ContentBlock {
+  switch (block.type) {
+    case "thinking":
+    case "redacted_thinking":
+    case "reasoning":
+    case "unknown":
+      return { ...origin, ...block };
+    case "text":
+    case "tool_use":
+    case "tool_result":
+    case "image":
+    case "file":
+    case "audio":
+      return block;
+    default:
+      return block satisfies never;
+  }
+}
+
+/**
+ * A block that came whole, in a form that fits an event: reasoning gives up its raw form, since its fields say the same.
+ * @throws {AgentError} `provider_protocol` where it does not fit.
+ */
+function fittingBlock(block: ContentBlock): ContentBlock {
+  const rawBytes = "raw" in block ? (block.raw?.byteLength ?? 0) : 0;
+  const bytes = Buffer.byteLength(JSON.stringify({ ...block, raw: undefined }));
+  if (bytes + rawBytes <= maxWholeBytes) return block;
+  if (block.type === "reasoning" && bytes <= maxWholeBytes) {
+    const { raw: _, ...fields } = block;
+    return fields;
+  }
+  throw new AgentError(
+    "provider_protocol",
+    `the model wrote a block of type ${block.type} of ${bytes + rawBytes} bytes; the limit is ${maxWholeBytes}`,
+  );
+}
+
 function finishedBlock(builder: Builder, origin: BlockOrigin): ContentBlock {
-  if (builder.whole !== undefined) return builder.whole;
+  if (builder.whole !== undefined) return withOrigin(builder.whole, origin);
   switch (builder.type) {
     case "text":
-      return { type: "text", text: builder.text };
+      return textBlock(builder.text, builder.phase);
     case "thinking":
       return {
         type: "thinking",

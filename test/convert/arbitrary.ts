@@ -47,7 +47,7 @@ const is = <const Type extends string>(type: Type) => fc.constant(type);
 
 type Block<Type extends ContentBlock["type"]> = Extract<ContentBlock, { type: Type }>;
 
-export const textBlock = record<Block<"text">>({ type: is("text"), text: filledText }, []);
+export const textBlock = record<Omit<Block<"text">, "phase">>({ type: is("text"), text: filledText }, []);
 export const imageBlock = record<Block<"image">>(
   {
     type: is("image"),
@@ -72,6 +72,7 @@ export const audioBlock = record<Block<"audio">>(
   { type: is("audio"), data: fc.base64String({ minLength: 4 }), format: fc.constantFrom("wav", "mp3") },
   [],
 );
+const phasedTextBlock = record<Block<"text">>({ type: is("text"), text: filledText, phase: filledText }, ["phase"]);
 export const partBlock: fc.Arbitrary<PartBlock> = fc.oneof(textBlock, imageBlock, fileBlock, audioBlock);
 export const thinkingBlock = record<Block<"thinking">>(
   { type: is("thinking"), thinking: text, signature: filledText, ...origin },
@@ -102,7 +103,7 @@ export const toolResultBlock: fc.Arbitrary<ToolResultBlock> = record<ToolResultB
 const unknownBlock = record<Block<"unknown">>({ type: is("unknown"), unknownType: text, ...origin }, originKeys);
 
 const blocksByType = {
-  text: textBlock,
+  text: phasedTextBlock,
   thinking: thinkingBlock,
   redacted_thinking: redactedThinkingBlock,
   reasoning: reasoningBlock,
@@ -127,7 +128,7 @@ function messageOf(role: fc.Arbitrary<Message["role"]>, blocks: fc.Arbitrary<Con
 /** Any message, also such as no client may send. */
 export const storedMessage = messageOf(fc.constantFrom(...roles), fc.array(block, { maxLength: 4 }));
 
-const said = fc.oneof(textBlock, unknownBlock, imageBlock, fileBlock, audioBlock);
+const said = fc.oneof(phasedTextBlock, unknownBlock, imageBlock, fileBlock, audioBlock);
 /** Messages a client may send. */
 export const message: fc.Arbitrary<Message> = fc.oneof(
   messageOf(fc.constantFrom("system", "developer"), fc.array(textBlock, { maxLength: 2 })),

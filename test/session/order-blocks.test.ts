@@ -53,6 +53,8 @@ function blocksOf(events: readonly LogEvent[]): ContentBlock[] {
 
 const text = (index: number, value: string): ChatEvent => ({ type: "text-delta", index, text: value });
 const call = (index: number, id: string, name: string): ChatEvent => ({ type: "tool-call-start", index, id, name });
+const thought = (index: number, value: string): ChatEvent => ({ type: "reasoning-delta", index, text: value });
+const reasoning = { type: "reasoning", content: "", encrypted: "final", summary: ["Hm, so."] } as const;
 const args = (index: number, value: string): ChatEvent => ({ type: "tool-call-delta", index, argumentsText: value });
 
 describe("orderBlocks", () => {
@@ -96,6 +98,38 @@ describe("orderBlocks", () => {
         { type: "text", text: "so" },
       ],
     },
+    {
+      name: "reasoning is shown by its deltas and kept as the block that comes after them, however late",
+      reads: [
+        [thought(0, "Hm, "), thought(0, "so.")],
+        [text(1, "Hi"), { type: "block", index: 0, block: { ...reasoning, id: "r-1" } }],
+        [{ type: "block", index: 2, block: { ...reasoning, provider: "other" } }],
+      ],
+      blocks: [
+        { ...origin, ...reasoning, id: "r-1" },
+        { type: "text", text: "Hi" },
+        { ...origin, ...reasoning, provider: "other" },
+      ],
+    },
+    {
+      name: "reasoning that never came whole is kept as far as it was shown",
+      reads: [[thought(0, "Hm")], [text(1, "Hi")]],
+      blocks: [
+        { type: "reasoning", content: "Hm", summary: [], ...origin },
+        { type: "text", text: "Hi" },
+      ],
+    },
+    {
+      name: "what a text is for is kept with it",
+      reads: [
+        [{ type: "text-delta", index: 0, text: "a", phase: "commentary" }, text(0, "b"), text(1, "c")],
+        [{ type: "text-delta", index: 1, text: "", phase: "final_answer" }],
+      ],
+      blocks: [
+        { type: "text", text: "ab", phase: "commentary" },
+        { type: "text", text: "c", phase: "final_answer" },
+      ],
+    },
   ];
   for (const { name, reads, blocks } of cases) {
     test(name, () => assert.deepEqual(blocksOf(run(reads)), blocks));
@@ -113,6 +147,29 @@ describe("orderBlocks", () => {
       () => run([[call(0, "x", "f"), args(0, "x".repeat(400_000))]]),
       /tool_use block of 400000 characters/,
     );
+  });
+
+  test("reasoning shown by deltas is announced, shown and closed with the whole block", () => {
+    const block = { ...reasoning, raw: new Uint8Array([1]) };
+    assert.deepEqual(run([[thought(0, "Hm")], [{ type: "block", index: 0, block }]]), [
+      { type: "block-start", index: 0, blockType: "reasoning" },
+      { type: "block-delta", index: 0, delta: { type: "reasoning", reasoning: "Hm" } },
+      { type: "block-stop", index: 0, block: { ...origin, ...block } },
+    ]);
+  });
+
+  test("reasoning too large for an event together with its raw form gives that up; anything else is refused", () => {
+    const large = { ...reasoning, encrypted: "x".repeat(500_000) };
+    const raw = new Uint8Array(500_000);
+    assert.deepEqual(blocksOf(run([[{ type: "block", index: 0, block: { ...large, raw } }]])), [
+      { ...origin, ...large },
+    ]);
+    for (const block of [
+      { type: "unknown", unknownType: "picture", raw: new Uint8Array(1_000_000) },
+      { ...reasoning, encrypted: "x".repeat(1_000_000) },
+    ] as const) {
+      assert.throws(() => run([[{ type: "block", index: 0, block }]]), /the limit is 921600/);
+    }
   });
 
   test("whatever interleaves, nothing of a block is lost and the order is that of first appearance", () => {

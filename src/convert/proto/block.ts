@@ -27,7 +27,11 @@ export function blockFromProto(block: ProtoContentBlock, path = "blocks[0]", sou
   const checked = source === "client";
   switch (block.block.case) {
     case "text":
-      return { type: "text", text: block.block.value.text };
+      return present({
+        type: "text",
+        text: block.block.value.text,
+        phase: presentText(block.block.value.phase),
+      });
     case "thinking": {
       const { thinking, signature } = block.block.value;
       return present({
@@ -95,7 +99,7 @@ type BlockInit = NonNullable<
 function oneofOfBlock(block: ContentBlock): BlockInit {
   switch (block.type) {
     case "text":
-      return { case: "text", value: { text: block.text } };
+      return { case: "text", value: { text: block.text, phase: block.phase ?? "" } };
     case "thinking": {
       const { thinking, signature = "" } = block;
       return { case: "thinking", value: { thinking, signature, ...originToProto(block) } };
