@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { rgPath } from "@vscode/ripgrep";
 import type { Config } from "../config.ts";
+import { anthropic } from "../provider/anthropic.ts";
 import { forward } from "../provider/forward.ts";
 import { openai } from "../provider/openai.ts";
 import type { ProviderSpec } from "../provider/provider-spec.ts";
@@ -31,7 +32,7 @@ const leastNodeMajor = 24;
 const reachLimitMs = 3000;
 const leastFreeBytes = 64 * 1024 * 1024;
 const fewFreeBytes = 1024 * 1024 * 1024;
-const providers = { openai, forward, scripted } satisfies Record<ProviderId, ProviderSpec>;
+const providers = { openai, anthropic, forward, scripted } satisfies Record<ProviderId, ProviderSpec>;
 
 /**
  * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent.

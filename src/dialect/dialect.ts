@@ -1,6 +1,7 @@
 import type { ChatEvent } from "../chat/event.ts";
 import type { ChatRequest } from "../chat/request.ts";
 import type { SseMessage } from "../stream/sse.ts";
+import { anthropicMessages } from "./anthropic-messages.ts";
 import { openaiChat } from "./openai-chat.ts";
 import type { Quirks } from "./quirks.ts";
 import type { UpstreamFault } from "./upstream-error.ts";
@@ -43,5 +44,8 @@ export interface Dialect {
   decodeError(bodyText: string): UpstreamFault | undefined;
 }
 
-export const dialects = { "openai-chat": openaiChat } as const satisfies Record<string, Dialect>;
+export const dialects = {
+  "anthropic-messages": anthropicMessages,
+  "openai-chat": openaiChat,
+} as const satisfies Record<string, Dialect>;
 export type DialectId = keyof typeof dialects;

@@ -19,6 +19,13 @@ export interface Quirks {
   readonly storeField: boolean;
   /** Content of an assistant message that only calls tools. Default null. */
   readonly emptyContent: null | "";
+  /** The bound of tokens to write where it has to be sent and nobody named one. Default 32,000. */
+  readonly defaultMaxTokens: number;
+  /**
+   * The ends of the tools, of the system prompt and of the last two user turns are marked for the prompt cache, where
+   * the wire family has marks for it. Default true.
+   */
+  readonly cacheControl: boolean;
 }
 
 export const defaultQuirks: Quirks = {
@@ -30,4 +37,6 @@ export const defaultQuirks: Quirks = {
   reasoningEffort: true,
   storeField: false,
   emptyContent: null,
+  defaultMaxTokens: 32_000,
+  cacheControl: true,
 };

@@ -8,6 +8,8 @@ export interface UpstreamFault {
   readonly code: string;
   /** An HTTP status told inside the body, as gateways do when the answer itself is a 200. */
   readonly status?: number;
+  /** The provider's id of the request, where the body tells it. */
+  readonly requestId?: string;
 }
 
 /** Reads the error of a body, in any of the shapes providers use; undefined where there is none. */
@@ -80,13 +82,14 @@ export function upstreamError(fault: UpstreamFault, context: UpstreamErrorContex
   const kind = kindOf(status, fault);
   const answered =
     context.status !== undefined && context.status >= 400 ? `answered HTTP ${context.status}` : "reports";
+  const upstreamRequestId = context.upstreamRequestId ?? fault.requestId;
   const words =
     [fault.message, fault.message === "" ? fault.type || fault.code : ""].join("") || "an error without words";
   const detail: AgentErrorDetail = {
     retryable: (kind === "rate_limited" || kind === "provider_unavailable") && !needsPayment(fault),
     provider: context.provider,
     ...(status === undefined ? {} : { upstreamStatus: status }),
-    ...(context.upstreamRequestId === undefined ? {} : { upstreamRequestId: context.upstreamRequestId }),
+    ...(upstreamRequestId === undefined ? {} : { upstreamRequestId }),
   };
   return new AgentError(kind, `${context.provider} ${answered}: ${words}`, {
     detail,

@@ -11,6 +11,8 @@ export interface ProviderSpec {
   /** Environment variable with the base URL, in the form the vendor's own clients read it. */
   readonly baseUrlEnv?: string;
   readonly apiKeyEnv?: string;
+  /** How the key is sent: as `authorization: Bearer`, the default, or as `x-api-key`. */
+  readonly auth?: "bearer" | "x-api-key";
   /** Whether calls without a key make no sense. */
   readonly keyRequired: boolean;
   /** Sent with each request. */

@@ -6,6 +6,7 @@ import type { ChatEvent } from "../chat/event.ts";
 import type { ChatRequest } from "../chat/request.ts";
 import { type DialectId, dialects } from "../dialect/dialect.ts";
 import { defaultQuirks, type Quirks } from "../dialect/quirks.ts";
+import { anthropic } from "./anthropic.ts";
 import { forward } from "./forward.ts";
 import { createHttpSender, type SendHttp } from "./http-request.ts";
 import { openai } from "./openai.ts";
@@ -14,7 +15,7 @@ import { createScriptedSender, scripted } from "./scripted.ts";
 import { type CallMeans, defaultTimeouts, type Endpoint, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
 
 /** Every provider there is. */
-const providerSpecs = [openai, forward, scripted] as const satisfies readonly ProviderSpec[];
+const providerSpecs = [openai, anthropic, forward, scripted] as const satisfies readonly ProviderSpec[];
 export type ProviderId = (typeof providerSpecs)[number]["id"];
 
 /** What an operator may set for one provider; wins over the environment. */
@@ -185,14 +186,16 @@ function endpointOf(
   url.hash = "";
   const dialect = dialects[spec.dialect];
   url.pathname = `${url.pathname.replace(/\/+$/, "")}${dialect.path}`;
-  const authorization = key === undefined ? basic && `Basic ${basic}` : `Bearer ${key}`;
+  const keyHeader: Record<string, string> =
+    key === undefined ? {} : spec.auth === "x-api-key" ? { "x-api-key": key } : { authorization: `Bearer ${key}` };
   return {
     provider: spec.id,
     dialect,
     quirks: { ...defaultQuirks, ...spec.quirks, ...settings.quirks },
     url,
     headers: {
-      ...(authorization === undefined ? {} : { authorization }),
+      ...(basic === undefined ? {} : { authorization: `Basic ${basic}` }),
+      ...keyHeader,
       ...spec.headers,
       ...lowerCaseNames(settings.headers ?? {}),
     },

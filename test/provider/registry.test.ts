@@ -12,6 +12,7 @@ describe("the registry of providers", () => {
       listed.map(({ id, configured }) => [id, configured]),
       [
         ["openai", true],
+        ["anthropic", false],
         ["forward", false],
         ["scripted", false],
       ],
@@ -30,7 +31,11 @@ describe("the registry of providers", () => {
 
   const refusals: readonly { model: string; env?: ProviderRegistryOptions["env"]; kind: string; says: RegExp }[] = [
     { model: "", kind: "failed_precondition", says: /provider\/model/ },
-    { model: "nobody/m", kind: "not_found", says: /"nobody\/m" has no known provider.*openai, forward, scripted/ },
+    {
+      model: "nobody/m",
+      kind: "not_found",
+      says: /"nobody\/m" has no known provider.*openai, anthropic, forward, scripted/,
+    },
     { model: "m", kind: "not_found", says: /no known provider/ },
     { model: "__proto__/m", kind: "not_found", says: /no known provider/ },
     { model: "openai", kind: "not_found", says: /names no model of openai/ },
