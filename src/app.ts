@@ -110,7 +110,12 @@ export async function startApp({
       newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,
       report,
     };
-    const sessions = new Sessions({ store, environment, defaultModel: config.model, defaultWorkspace });
+    const sessions = new Sessions({
+      store,
+      environment,
+      defaultModel: config.model,
+      oneOff: { workspace: defaultWorkspace },
+    });
     const health = createHealthRegistry();
     const stopping = new AbortController();
     const capabilities = {
@@ -164,7 +169,8 @@ export async function startApp({
       insecure: config.insecure,
       limits: {
         readMaxBytes: config["limits.max_message_bytes"],
-        writeMaxBytes: config["limits.max_message_bytes"],
+        // A message of the largest size is shown twice in an answer: as blocks and as OpenAI shapes it.
+        writeMaxBytes: 2 * config["limits.max_message_bytes"] + 1024 * 1024,
       },
       routes,
       connect: { interceptors: [errorInterceptor((message, facts) => report("error", message, facts))] },

@@ -127,6 +127,8 @@ class SqliteStore implements Store {
 
   forkSession(parentId: string, throughSeq: number, session: NewSession) {
     return this.#write(() => {
+      if (this.#get("select 1 from sessions where id = ? and tenant = ?", parentId, session.tenant) === undefined)
+        return undefined;
       const result = this.#insertSession(session, throughSeq + 1);
       if (!result.created) return result;
       this.#run(
@@ -186,16 +188,24 @@ class SqliteStore implements Store {
 
   async readInbox(sessionId: string): Promise<readonly InboxEntry[]> {
     return this.#all(
-      "select key, kind, turn_id, principal, body, at from inbox where session_id = ? and taken_at is null order by n",
+      "select key, kind, turn_id, principal, at from inbox where session_id = ? and taken_at is null order by n",
       sessionId,
     ).map((row) => ({
       key: textOf(row, "key"),
       kind: textOf(row, "kind") === "cancel" ? "cancel" : "turn",
       turnId: textOf(row, "turn_id"),
       principal: textOf(row, "principal"),
-      body: bytesOf(row, "body"),
       atMs: numberOf(row, "at"),
     }));
+  }
+
+  async readCommand(sessionId: string, key: string) {
+    const row = this.#get(
+      "select body, config from inbox join sessions on id = session_id where session_id = ? and key = ? and taken_at is null",
+      sessionId,
+      key,
+    );
+    return row === undefined ? undefined : { body: bytesOf(row, "body"), config: bytesOf(row, "config") };
   }
 
   claim(sessionId: string): Promise<Claim | undefined> {
@@ -403,11 +413,19 @@ class SqliteStore implements Store {
   }
 
   #get(sql: string, ...values: (string | number | Uint8Array | null)[]): Row | undefined {
-    return this.#statement(sql).get(...values);
+    return inOurWords(() => this.#statement(sql).get(...values));
   }
 
   #all(sql: string, ...values: (string | number | Uint8Array | null)[]): Row[] {
-    return this.#statement(sql).all(...values);
+    return inOurWords(() => this.#statement(sql).all(...values));
+  }
+}
+
+function inOurWords<Value>(read: () => Value): Value {
+  try {
+    return read();
+  } catch (error) {
+    throw storeError(error);
   }
 }
 

@@ -23,7 +23,7 @@ export interface Store {
     parentId: string,
     throughSeq: number,
     session: NewSession,
-  ): Promise<{ readonly created: boolean; readonly session: StoredSession }>;
+  ): Promise<{ readonly created: boolean; readonly session: StoredSession } | undefined>;
 
   /**
    * Puts a command into a session's inbox and makes the session runnable. When the key is taken nothing changes and the
@@ -31,8 +31,13 @@ export interface Store {
    * entries of this kind wait as `waitingLimit` allows.
    */
   send(entry: NewInboxEntry): Promise<SentEntry | "full" | undefined>;
-  /** The commands that were not taken yet, in order of arrival. */
+  /** The commands that were not taken yet, in order of arrival, without what they say. */
   readInbox(sessionId: string): Promise<readonly InboxEntry[]>;
+  /** What a command that was not taken yet says, and the session's config as it is now. */
+  readCommand(
+    sessionId: string,
+    key: string,
+  ): Promise<{ readonly body: Uint8Array; readonly config: Uint8Array } | undefined>;
 
   /** Takes ownership if nobody alive has it. `undefined`: somebody has, or there is no such session. */
   claim(sessionId: string): Promise<Claim | undefined>;
@@ -130,7 +135,6 @@ export interface InboxEntry {
   readonly kind: InboxKind;
   readonly turnId: string;
   readonly principal: string;
-  readonly body: Uint8Array;
   readonly atMs: number;
 }
 

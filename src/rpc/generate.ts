@@ -8,9 +8,18 @@ import type { Sessions } from "../session/sessions.ts";
 import { foldTurnAnswer } from "../session/turn-answer.ts";
 import { theCaller } from "./caller.ts";
 import { chunkStream, controlChunk } from "./chunk-stream.ts";
-import { checkMessageCount, optionalSessionIdFrom, requestIdFrom, seqFrom, sessionIdFrom } from "./request-fields.ts";
+import {
+  checkLength,
+  checkMessageCount,
+  optionalSessionIdFrom,
+  requestIdFrom,
+  seqFrom,
+  sessionIdFrom,
+} from "./request-fields.ts";
 
 const silenceMs = 15_000;
+const maxToolsLength = 400_000;
+const maxNameLength = 256;
 
 /** Turns and the streams of their events. */
 export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) {
@@ -65,11 +74,21 @@ function turnRequestFrom(message: GenerateRequest): TurnRequest {
   const request = turnRequestFromProto(message);
   optionalSessionIdFrom(request.sessionId);
   requestIdFrom(request.requestId);
+  checkSize(request);
   const { budget, stateful } = request.options;
   if (budget?.maxCostNanoUsd !== undefined)
     throw notYet("options.budget.max_cost_nano_usd", "bound tokens or time instead");
   if (stateful !== undefined) throw notYet("options.stateful", "send the conversation, or use a session");
   return request;
+}
+
+/** Tools and options are part of the turn's first event, which has to fit 1 MB together with the messages it shows. */
+function checkSize({ tools, options, messages }: TurnRequest): void {
+  const length = JSON.stringify(tools).length + JSON.stringify(options).length;
+  if (length > maxToolsLength) {
+    throw invalidField("tools", `and options have ${length} characters as JSON; ${maxToolsLength} is the most`);
+  }
+  for (const [index, { name = "" }] of messages.entries()) checkLength(name, maxNameLength, `messages[${index}].name`);
 }
 
 /** @param meanwhile what a caller can do instead */

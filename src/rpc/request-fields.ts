@@ -1,8 +1,8 @@
 import { AgentError, invalidField } from "../chat/error.ts";
+import { maxMessages } from "../session/large-messages.ts";
 
 const idPattern = /^[A-Za-z0-9_-]{1,64}$/;
 const maxRequestIdLength = 256;
-const maxMessages = 10_000;
 
 /** @throws {AgentError} `invalid_request` when a session id is not 1 to 64 of `A-Z a-z 0-9 _ -`. */
 export function sessionIdFrom(value: string, field = "session_id"): string {
@@ -32,6 +32,17 @@ export function checkMessageCount(count: number, field: string): void {
   if (count <= maxMessages) return;
   const description = `has ${count} messages; ${maxMessages} is the most in one request`;
   throw new AgentError("resource_exhausted", `${field}: ${description}`, { fieldViolations: [{ field, description }] });
+}
+
+/** @throws {AgentError} `invalid_request` when a text is longer than `most`, in UTF-16 units. */
+export function checkLength(text: string, most: number, field: string): void {
+  if (text.length > most) throw invalidField(field, `has ${text.length} characters; ${most} is the most`);
+}
+
+/** @throws {AgentError} `invalid_request` when keys and values together are longer than `most`, in UTF-16 units. */
+export function checkMapLength(map: Readonly<Record<string, string>>, most: number, field: string): void {
+  const length = Object.entries(map).reduce((sum, [key, value]) => sum + key.length + value.length, 0);
+  if (length > most) throw invalidField(field, `has ${length} characters in keys and values; ${most} is the most`);
 }
 
 /** A position in a log. @throws {AgentError} `invalid_request` beyond 2^53. */

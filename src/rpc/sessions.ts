@@ -22,6 +22,8 @@ import type { Sessions, SessionView } from "../session/sessions.ts";
 import { theCaller } from "./caller.ts";
 import { notYet } from "./generate.ts";
 import {
+  checkLength,
+  checkMapLength,
   checkMessageCount,
   optionalSessionIdFrom,
   pageSizeFrom,
@@ -63,11 +65,11 @@ export function sessionHandlers(
       }
       const before =
         typeof createdMs === "number" && typeof sessionId === "string" ? { createdMs, sessionId } : undefined;
-      const page = await sessions.list(theCaller, before, limit + 1);
-      const last = page[limit - 1];
+      const page = await sessions.list(theCaller, before, limit);
+      const last = page.sessions.at(-1);
       return {
-        sessions: page.slice(0, limit).map(sessionToProto),
-        nextPageToken: page.length > limit && last !== undefined ? pageTokenFor([last.createdMs, last.sessionId]) : "",
+        sessions: page.sessions.map(sessionToProto),
+        nextPageToken: page.more && last !== undefined ? pageTokenFor([last.createdMs, last.sessionId]) : "",
       };
     },
     async updateSession(request) {
@@ -102,17 +104,23 @@ export function sessionHandlers(
         throw invalidField("page_token", "is not a token of this list; leave it out to begin anew");
       }
       const { messages, more } = await sessions.messages(theCaller, sessionId, offset, limit);
-      return { messages: messages.map(messageToProto), nextPageToken: more ? pageTokenFor([offset + limit]) : "" };
+      return {
+        messages: messages.map(messageToProto),
+        nextPageToken: more ? pageTokenFor([offset + messages.length]) : "",
+      };
     },
     async cancelTurn(request) {
-      requestIdFrom(request.requestId);
-      return sessions.cancelTurn(theCaller, sessionIdFrom(request.sessionId), request.turnId ?? "");
+      const requestId = requestIdFrom(request.requestId);
+      return sessions.cancelTurn(theCaller, sessionIdFrom(request.sessionId), request.turnId ?? "", requestId);
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
 }
 
 function configFrom(request: CreateSessionRequest): SessionConfig {
   const config = sessionConfigFromProto(request);
+  checkLength(config.title, 1000, "title");
+  checkLength(config.systemPrompt, 256 * 1024, "system_prompt");
+  checkMapLength(config.metadata, 64 * 1024, "metadata");
   for (const list of ["ask", "deny"] as const) {
     if ((config.permissions?.[list].length ?? 0) > 0) {
       throw notYet(`permissions.${list}`, "limit a turn with options.allowed_tools instead");

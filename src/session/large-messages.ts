@@ -8,28 +8,37 @@ import type { Blob } from "../log/store.ts";
 const digestKey = "codeagent.digest";
 /** The messages of one event together stay below this. */
 const maxEventBytes = 512 * 1024;
+/** What a message whose content is kept beside the log takes of an event, without what it shows of it. */
+const emptyMessageBytes = 80;
+/** Most messages of one request: all of them, shown by nothing but their digest, still fit an event of 1 MB. */
+export const maxMessages = 10_000;
 const shownTextLength = 1024;
 
 /**
  * Makes messages small enough for an event of the log. The content of large ones goes into blobs named by their digest;
- * the event keeps the beginning of their text.
+ * the event keeps the beginning of their text, where there is room.
+ * @param messages up to `maxMessages`
  */
 export function separateLargeContent(messages: readonly Message[]): { messages: Message[]; blobs: Blob[] } {
   if (mostBytes(messages) <= maxEventBytes) return { messages: [...messages], blobs: [] };
   const encoded = messages.map((message) => encodeMessage(message));
   const total = encoded.reduce((sum, bytes) => sum + bytes.length, 0);
-  const maxMessageBytes =
-    total <= maxEventBytes ? maxEventBytes : Math.max(2048, maxEventBytes / Math.max(1, messages.length));
+  const shareBytes = total <= maxEventBytes ? maxEventBytes : Math.floor(maxEventBytes / messages.length);
+  const shownLength = Math.min(shownTextLength, Math.floor((shareBytes - emptyMessageBytes) / 3));
   const blobs: Blob[] = [];
-  const small = messages.map((message, index) => {
+  const small = messages.map((message, index): Message => {
     const body = encoded[index];
-    if (body === undefined || body.length <= maxMessageBytes) return message;
-    const digest = `sha256-${createHash("sha256").update(body).digest("hex")}`;
+    if (body === undefined || body.length <= shareBytes) return message;
+    const digest = createHash("sha256").update(body).digest("base64url");
     blobs.push({ digest, body });
-    const { metadata, ...rest } = message;
-    return { ...rest, blocks: message.blocks.slice(0, 8).map(beginning), metadata: { [digestKey]: digest } };
+    return { role: message.role, blocks: beginning(message, shownLength), metadata: { [digestKey]: digest } };
   });
   return { messages: small, blobs };
+}
+
+/** An upper bound of what a message takes when it is stored or sent once. */
+export function messageBytes(message: Message): number {
+  return mostBytes(message);
 }
 
 /** An upper bound of the encoded size that costs no encoding: no character takes more than three bytes. */
@@ -56,9 +65,9 @@ export async function withLargeContent(
     }
     const body = await readBlob(digest);
     if (body === undefined) throw new AgentError("data_loss", `content ${digest} of a message is not in the store`);
-    const { metadata: _, ...rest } = message;
+    const { metadata: _, ...inLog } = message;
     const kept = decodeMessage(body);
-    whole.push({ ...rest, blocks: kept.blocks, ...(kept.metadata === undefined ? {} : { metadata: kept.metadata }) });
+    whole.push({ ...kept, ...inLog, blocks: kept.blocks });
   }
   return whole;
 }
@@ -70,21 +79,11 @@ export function withoutReservedMetadata(message: Message): Message {
   return { ...message, metadata };
 }
 
-/** What a reader of the event sees of a large block. */
-function beginning(block: ContentBlock): ContentBlock {
-  switch (block.type) {
-    case "text":
-      return { type: "text", text: block.text.slice(0, shownTextLength).toWellFormed() };
-    case "tool_result":
-      return {
-        type: "tool_result",
-        toolUseId: block.toolUseId,
-        content: block.content.slice(0, shownTextLength).toWellFormed(),
-        ...(block.isError === undefined ? {} : { isError: block.isError }),
-      };
-    case "tool_use":
-      return { ...block, input: block.input.slice(0, shownTextLength).toWellFormed() };
-    default:
-      return { type: "unknown", unknownType: block.type };
+/** What a reader of the event sees of a large message: the beginning of its first text. */
+function beginning(message: Message, length: number): ContentBlock[] {
+  for (const block of message.blocks) {
+    const text = block.type === "text" ? block.text : block.type === "tool_result" ? block.content : "";
+    if (text !== "" && length > 0) return [{ type: "text", text: text.slice(0, length).toWellFormed() }];
   }
+  return [];
 }

@@ -30,6 +30,7 @@ export class OneOffTurn {
   readonly #abort = new AbortController();
   readonly #graceMs: number;
   #readers = 0;
+  #abandoned = false;
   #leaving: NodeJS.Timeout | undefined;
 
   constructor(options: OneOffOptions, environment: TurnEnvironment) {
@@ -37,12 +38,17 @@ export class OneOffTurn {
     this.turnId = options.turnId;
     this.#graceMs = options.graceMs;
     this.tail = new Tail(0, Number.MAX_SAFE_INTEGER);
-    this.#leaving = setTimeout(() => this.cancel(), this.#graceMs); // until the first reader comes
+    this.#leaving = setTimeout(() => this.#abandon(), this.#graceMs); // until the first reader comes
     this.ended = this.#run(options, environment);
   }
 
   get hasEnded(): boolean {
     return this.tail.ended !== undefined;
+  }
+
+  /** It was ended because nobody read it. */
+  get abandoned(): boolean {
+    return this.#abandoned;
   }
 
   cancel(): void {
@@ -63,8 +69,13 @@ export class OneOffTurn {
       inside = false;
       this.#readers--;
       if (this.#readers > 0 || this.hasEnded) return;
-      this.#leaving = setTimeout(() => this.cancel(), this.#graceMs);
+      this.#leaving = setTimeout(() => this.#abandon(), this.#graceMs);
     };
+  }
+
+  #abandon(): void {
+    this.#abandoned = true;
+    this.cancel();
   }
 
   async #run(options: OneOffOptions, environment: TurnEnvironment): Promise<void> {

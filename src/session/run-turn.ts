@@ -57,7 +57,8 @@ export class StoppedError extends Error {
 /** One session while its turns run. */
 export interface RunningSession {
   readonly sessionId: string;
-  readonly config: SessionConfig;
+  /** As it was when the turn began or went on. */
+  config: SessionConfig;
   readonly state: SessionState;
   readonly writer: LogWriter;
   readonly environment: TurnEnvironment;
@@ -104,7 +105,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
           await runTools(session, turn, functions, step.calls, ending.signal);
           break;
         case "finish-turn":
-          finishTurn(session, turn, step.finishReason);
+          finishTurn(session, turn, step.finishReason, step.finishReason === "error" ? lostError() : undefined);
           await session.writer.flushed();
           return;
         default:
@@ -163,6 +164,12 @@ function failTurn(session: RunningSession, turn: TurnState, error: unknown): voi
   const mayHaveChanged =
     turn.answer?.calls.some((call) => call.started !== undefined && !call.started.readOnly) ?? false;
   finishTurn(session, turn, finishReason, turnErrorFrom(error, mayHaveChanged));
+}
+
+/** The server died between the end of a failed step and that of its turn. */
+function lostError(): TurnError {
+  const message = "the server stopped while the turn was failing, and what it failed of is lost; ask again";
+  return turnErrorFrom(new AgentError("unavailable", message, { detail: { retryable: true } }), true);
 }
 
 function finishTurn(session: RunningSession, turn: TurnState, finishReason: FinishReason, error?: TurnError): void {

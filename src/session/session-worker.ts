@@ -112,12 +112,15 @@ export class SessionWorker {
       if (stale.length > 0) await this.#answerWithoutEvent(claim, stale);
       return false;
     }
-    this.#recordTurnStarted(session, entry);
+    const command = await this.#store.readCommand(this.#sessionId, entry.key);
+    if (command === undefined) throw new FencedError(`session ${this.#sessionId} is gone`);
+    session.config = decodeSessionConfig(command.config); // it may have changed since the claim
+    this.#recordTurnStarted(session, entry, command.body);
     return true;
   }
 
-  #recordTurnStarted(session: RunningSession, entry: InboxEntry): void {
-    const request = decodeTurnRequest(entry.body);
+  #recordTurnStarted(session: RunningSession, entry: InboxEntry, body: Uint8Array): void {
+    const request = decodeTurnRequest(body);
     const { messages, blobs } = separateLargeContent(request.messages);
     record(
       session,

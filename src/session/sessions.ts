@@ -8,27 +8,25 @@ import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
 import { followLog, type ReadPage } from "./follow-log.ts";
-import { separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
+import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
 import { loadState, logRecordFrom } from "./load-state.ts";
-import { OneOffTurn } from "./one-off-turn.ts";
+import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
 import { requestHash } from "./request-hash.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
-import { cancelKey, type KeptState, LostSessionError, SessionWorker } from "./session-worker.ts";
+import { otherPayload, shuttingDown, tooMany, unknownSession, unknownTurn } from "./session-errors.ts";
+import { cancelKey } from "./session-worker.ts";
 import { emptyState } from "./state.ts";
 import { decodeSummary, encodeSummary, summaryOf } from "./summary.ts";
+import { Timers } from "./timers.ts";
+import { Workers } from "./workers.ts";
 
 export interface SessionsOptions {
   readonly store: Store;
   readonly environment: TurnEnvironment;
   /** The model asked where neither request nor session names one; empty for none. */
   readonly defaultModel: string;
-  /** Where one-off turns and sessions without a workspace of their own work; an absolute path. */
-  readonly defaultWorkspace: string;
-  /** How long a one-off turn outlives its last reader; default 2 s. */
-  readonly oneOffGraceMs?: number;
-  /** How long a finished one-off turn with a request id can be joined; default 60 s. */
-  readonly oneOffKeptMs?: number;
+  readonly oneOff: OneOffTurnsOptions;
 }
 
 /** Who calls. Nothing of another tenant can be seen. */
@@ -67,42 +65,31 @@ export interface AdmittedTurn {
   read(signal: AbortSignal): AsyncGenerator<readonly LogRecord[]>;
 }
 
-const keptStates = 256;
-const keptOneOffs = 1024;
-const defaultOneOffGraceMs = 2000;
-const defaultOneOffKeptMs = 60_000;
-
 /** All sessions of this process: resources, turns and readers. */
 export class Sessions {
   readonly #store: Store;
   readonly #environment: TurnEnvironment;
   readonly #options: SessionsOptions;
   readonly #tails = new LiveTails();
-  readonly #workers = new Map<string, { readonly worker: SessionWorker; again: boolean; done: Promise<void> }>();
-  readonly #oneOffs = new Map<string, OneOffTurn>();
-  readonly #oneOffRequests = new Map<string, { readonly turn: OneOffTurn; readonly hash: string }>();
-  readonly #kept = new Map<string, KeptState>();
-  readonly #timers = new Set<NodeJS.Timeout>();
-  /** Work on sessions that were deleted meanwhile, until it has ended. */
-  readonly #leaving = new Set<Promise<void>>();
-  /** How often in a row the work on a session broke off. */
-  readonly #failures = new Map<string, number>();
+  readonly #timers = new Timers();
+  readonly #workers: Workers;
+  readonly #oneOffs: OneOffTurns;
   /** Turns of idle sessions on their way into the inbox. */
   #admitting = 0;
-  /** Of `#oneOffs`, which also holds turns that have ended a moment ago. */
-  #runningOneOffs = 0;
   #draining = false;
 
   constructor(options: SessionsOptions) {
-    this.#store = options.store;
-    this.#environment = options.environment;
+    const { store, environment } = options;
+    this.#store = store;
+    this.#environment = environment;
     this.#options = options;
+    this.#workers = new Workers(store, environment, this.#tails, this.#timers);
+    this.#oneOffs = new OneOffTurns(environment, options.oneOff, this.#timers);
   }
 
   /** Goes on with the turns that were running when the server stopped last. */
-  async recover(): Promise<void> {
-    for (const sessionId of await this.#store.runnableSessions(this.#environment.limits.maxTurnsInFlight))
-      this.#wake(sessionId);
+  recover(): Promise<void> {
+    return this.#workers.recover();
   }
 
   /** @throws {AgentError} `already_exists` when the id is taken by another request. */
@@ -130,12 +117,15 @@ export class Sessions {
     return viewOf(await this.#stored(principal, sessionId));
   }
 
-  async list(
-    principal: Principal,
-    before: SessionPosition | undefined,
-    limit: number,
-  ): Promise<readonly SessionView[]> {
-    return (await this.#store.listSessions(principal.tenant, before, limit)).map(viewOf);
+  /** Newest first: at most `limit` sessions and no more bytes than fit an answer. */
+  async list(principal: Principal, before: SessionPosition | undefined, limit: number) {
+    const stored = await this.#store.listSessions(principal.tenant, before, limit + 1);
+    let bytes = 0;
+    const page = stored.slice(0, limit).filter((session, index) => {
+      bytes += session.config.length;
+      return bytes <= maxPageBytes || index === 0;
+    });
+    return { sessions: page.map(viewOf), more: stored.length > page.length };
   }
 
   /** @throws {AgentError} `not_found`. */
@@ -156,17 +146,7 @@ export class Sessions {
   /** @throws {AgentError} `not_found`. */
   async delete(principal: Principal, sessionId: string): Promise<void> {
     if (!(await this.#store.deleteSession(principal.tenant, sessionId))) throw unknownSession(sessionId);
-    const working = this.#workers.get(sessionId);
-    if (working !== undefined) {
-      // A new session may take the id before this work has ended: it gets a worker of its own.
-      this.#workers.delete(sessionId);
-      this.#leaving.add(working.done);
-      void working.done.then(() => this.#leaving.delete(working.done));
-      working.worker.stop();
-    }
-    this.#kept.delete(sessionId);
-    this.#failures.delete(sessionId);
-    this.#tails.end(sessionId, unknownSession(sessionId));
+    this.#workers.forget(sessionId);
   }
 
   /**
@@ -193,7 +173,7 @@ export class Sessions {
       );
     }
     const request = { sessionId, throughSeq, forked };
-    const { created, session } = await this.#store.forkSession(sessionId, through, {
+    const done = await this.#store.forkSession(sessionId, through, {
       ...this.#newSession(principal, forked.sessionId, forked.requestId, request),
       parentId: sessionId,
       parentSeq: through,
@@ -203,21 +183,25 @@ export class Sessions {
       ),
       blobs: [],
     });
-    return this.#createdView(created, session, forked.requestId, requestHash(request));
+    if (done === undefined) throw unknownSession(sessionId);
+    return this.#createdView(done.created, done.session, forked.requestId, requestHash(request));
   }
 
-  /** The history, oldest first, from `offset`. */
+  /** The history, oldest first, from `offset`: at most `limit` messages and no more bytes than fit an answer, but one. */
   async messages(principal: Principal, sessionId: string, offset: number, limit: number) {
     const stored = await this.#stored(principal, sessionId);
-    const kept = this.#kept.get(sessionId);
-    const idle = kept !== undefined && kept.state.seq === stored.headSeq && !this.#workers.has(sessionId);
-    const state = idle
-      ? kept.state
-      : await loadState(this.#store, sessionId, decodeSessionConfig(stored.config), stored.headSeq);
-    const page: Message[] = await withLargeContent(state.messages.slice(offset, offset + limit), (digest) =>
-      this.#store.readBlob(sessionId, digest),
-    );
-    return { messages: page, more: state.messages.length > offset + limit };
+    const { messages } =
+      this.#workers.idleState(sessionId, stored.headSeq) ??
+      (await loadState(this.#store, sessionId, decodeSessionConfig(stored.config), stored.headSeq));
+    const page: Message[] = [];
+    let bytes = 0;
+    for (const message of messages.slice(offset, offset + limit)) {
+      const whole = await withLargeContent([message], (digest) => this.#store.readBlob(sessionId, digest));
+      bytes += whole.reduce((sum, each) => sum + messageBytes(each), 0);
+      if (bytes > maxPageBytes && page.length > 0) break;
+      page.push(...whole);
+    }
+    return { messages: page, more: messages.length > offset + page.length };
   }
 
   /**
@@ -237,12 +221,14 @@ export class Sessions {
   /**
    * Asks a turn to end.
    * @param turnId empty means the one that runs, else the next that waits
+   * @param requestId the same id again is about the same turn; empty for none
    * @throws {AgentError} `not_found` for an unknown session or turn.
    */
   async cancelTurn(
     principal: Principal,
     sessionId: string,
     turnId: string,
+    requestId: string,
   ): Promise<{ turnId: string; wasRunning: boolean }> {
     const oneOff = this.#oneOffs.get(sessionId);
     if (oneOff !== undefined) {
@@ -255,26 +241,30 @@ export class Sessions {
     const inbox = await this.#store.readInbox(sessionId);
     const waiting = inbox.filter((entry) => entry.kind === "turn").map((entry) => entry.turnId);
     const running = decodeSummary(stored.summary).currentTurnId;
-    const target = turnId !== "" ? turnId : running !== "" ? running : (waiting[0] ?? "");
-    if (target === "") return { turnId: "", wasRunning: false };
+    const next = turnId !== "" ? turnId : running !== "" ? running : (waiting[0] ?? "");
+    if (next === "") return { turnId: "", wasRunning: false };
+    const command = (key: string, target: string) =>
+      this.#store.send({
+        sessionId,
+        tenant: principal.tenant,
+        key,
+        kind: "cancel",
+        turnId: target,
+        principal: principal.name,
+        body: new Uint8Array(),
+        hash: "",
+        atMs: this.#environment.now(),
+        waitingLimit: Number.MAX_SAFE_INTEGER,
+      });
+    const meant = requestId === "" ? undefined : await command(`cancel-request:${requestId}`, next);
+    const target = typeof meant === "object" ? meant.turnId : next;
     if (target !== running && !waiting.includes(target)) {
       if (await this.#hadTurn(principal, sessionId, target, stored)) return { turnId: target, wasRunning: false };
       throw unknownTurn(target, sessionId);
     }
-    await this.#store.send({
-      sessionId,
-      tenant: principal.tenant,
-      key: cancelKey(target),
-      kind: "cancel",
-      turnId: target,
-      principal: principal.name,
-      body: new Uint8Array(),
-      hash: "",
-      atMs: this.#environment.now(),
-      waitingLimit: Number.MAX_SAFE_INTEGER,
-    });
-    this.#workers.get(sessionId)?.worker.cancel(target);
-    this.#wake(sessionId);
+    await command(cancelKey(target), target);
+    this.#workers.cancel(sessionId, target);
+    this.#workers.wake(sessionId);
     return { turnId: target, wasRunning: true };
   }
 
@@ -305,19 +295,16 @@ export class Sessions {
   /** Refuses new turns, lets running ones finish, and leaves those that do not within the grace time for the next start. */
   async drain(graceMs: number): Promise<void> {
     this.#draining = true;
-    const running = [...[...this.#workers.values()].map((entry) => entry.done), ...this.#leaving];
-    const oneOffs = [...this.#oneOffs.values()].map((turn) => turn.ended);
-    const all = Promise.allSettled([...running, ...oneOffs]);
+    const all = Promise.all([this.#workers.drain(), this.#oneOffs.settled()]);
     const { promise: late, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, graceMs);
     await Promise.race([all, late]);
     clearTimeout(timer);
-    for (const { worker } of this.#workers.values()) worker.stop();
-    for (const turn of this.#oneOffs.values()) turn.stop();
+    this.#workers.stop();
+    this.#oneOffs.stop();
     this.#tails.endAll(shuttingDown());
     await all;
-    for (const pending of this.#timers) clearTimeout(pending);
-    this.#timers.clear();
+    this.#timers.end();
   }
 
   get draining(): boolean {
@@ -375,7 +362,7 @@ export class Sessions {
     if (sent === "full")
       throw tooMany(`${maxQueuedTurns} turns wait in session ${sessionId} already`, "TURN_QUEUE_FULL");
     if (sent.hash !== hash) throw otherPayload(request.requestId);
-    this.#wake(sessionId);
+    this.#workers.wake(sessionId);
     const afterSeq = sent.firstSeq === undefined ? sent.headSeq : sent.firstSeq - 1;
     return {
       sessionId,
@@ -388,50 +375,21 @@ export class Sessions {
   }
 
   #startOneOff(principal: Principal, request: TurnRequest, hash: string): AdmittedTurn {
-    const key = request.requestId === "" ? "" : requestHash([principal.tenant, request.requestId]);
-    const known = key === "" ? undefined : this.#oneOffRequests.get(key);
-    if (known !== undefined && known.hash !== hash) throw otherPayload(request.requestId);
-    const turn = known?.turn ?? this.#newOneOff(principal, { ...request, model: this.#modelName(request.model, "") });
-    if (known === undefined && key !== "") {
-      this.#oneOffRequests.set(key, { turn, hash });
-      const oldest = this.#oneOffRequests.keys().next();
-      if (this.#oneOffRequests.size > keptOneOffs && oldest.done === false) this.#oneOffRequests.delete(oldest.value);
-      void turn.ended.then(() =>
-        this.#later(this.#options.oneOffKeptMs ?? defaultOneOffKeptMs, () => this.#oneOffRequests.delete(key)),
-      );
+    let turn = this.#oneOffs.known(principal.tenant, request, hash);
+    if (turn === undefined) {
+      const model = this.#modelName(request.model, "");
+      this.#checkRoom();
+      turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, model }, hash);
     }
+    const { sessionId, turnId, tail } = turn;
+    const enter = () => turn.enter();
     return {
-      sessionId: turn.sessionId,
-      turnId: turn.turnId,
+      sessionId,
+      turnId,
       queued: false,
       headSeq: 0,
-      read: (signal) => readTail(turn.tail, () => turn.enter(), noPage, 0, true, signal),
+      read: (signal) => readTail(tail, enter, noPage, 0, true, signal),
     };
-  }
-
-  #newOneOff(principal: Principal, request: TurnRequest): OneOffTurn {
-    this.#checkRoom();
-    const graceMs = this.#options.oneOffGraceMs ?? defaultOneOffGraceMs;
-    const { newId } = this.#environment;
-    const turn = new OneOffTurn(
-      {
-        sessionId: newId("ses"),
-        turnId: newId("turn"),
-        principal: principal.name,
-        request,
-        workspace: this.#options.defaultWorkspace,
-        graceMs,
-      },
-      this.#environment,
-    );
-    this.#oneOffs.set(turn.sessionId, turn);
-    this.#runningOneOffs++;
-    void turn.ended.then(() => {
-      this.#runningOneOffs--;
-      // A reader that lost its connection near the end may still come back for the rest.
-      this.#later(graceMs, () => this.#oneOffs.delete(turn.sessionId));
-    });
-    return turn;
   }
 
   async *#readSession(
@@ -455,84 +413,6 @@ export class Sessions {
     }
   }
 
-  /** Sees to it that somebody works on a session; harmless when somebody does. */
-  #wake(sessionId: string): void {
-    const working = this.#workers.get(sessionId);
-    if (working !== undefined) {
-      working.again = true;
-      return;
-    }
-    if (this.#draining) return;
-    const { tail, release } = this.#tails.hold(sessionId);
-    const worker = new SessionWorker(sessionId, this.#store, this.#environment, tail);
-    const entry = { worker, again: false, done: Promise.resolve() };
-    this.#workers.set(sessionId, entry);
-    entry.done = this.#work(sessionId, entry, release);
-  }
-
-  async #work(sessionId: string, entry: { worker: SessionWorker; again: boolean }, release: () => void): Promise<void> {
-    try {
-      for (;;) {
-        entry.again = false;
-        const { kept, more } = await entry.worker.run(this.#kept.get(sessionId));
-        if (this.#workers.get(sessionId) !== entry) return;
-        this.#keep(sessionId, kept);
-        this.#failures.delete(sessionId);
-        if (!more && !entry.again) return;
-        if (this.#draining) return;
-      }
-    } catch (error) {
-      if (this.#workers.get(sessionId) !== entry) return;
-      this.#kept.delete(sessionId);
-      this.#environment.report("error", "a session could not go on", { sessionId, error });
-      this.#tails.end(sessionId, storeTrouble(error));
-      this.#tryAgain(sessionId, error);
-    } finally {
-      if (this.#workers.get(sessionId) === entry) this.#workers.delete(sessionId);
-      release();
-    }
-  }
-
-  /**
-   * The work on a session broke off: goes on with it as soon as the store works again. What no waiting mends (a log that
-   * can't be read) is tried less and less often.
-   */
-  #tryAgain(sessionId: string, error: unknown): void {
-    if (this.#draining) return; // the next start goes on with it
-    const lost = error instanceof LostSessionError ? error : undefined;
-    const cause = lost === undefined ? error : lost.cause;
-    const mends = cause instanceof AgentError && (cause.kind === "unavailable" || cause.kind === "resource_exhausted");
-    const failures = this.#failures.get(sessionId) ?? 0;
-    this.#failures.set(sessionId, failures + 1);
-    const delayMs = Math.min(1000 * 2 ** Math.min(failures, 10), mends ? 4000 : 300_000);
-    // Given up at once where that works, so that the next request need not wait for the next try.
-    const released = lost === undefined ? Promise.resolve() : this.#store.release(sessionId, lost.claim.fence, true);
-    released.then(
-      () => this.#later(delayMs, () => this.#wake(sessionId)),
-      () => this.#later(delayMs, () => this.#tryAgain(sessionId, error)),
-    );
-  }
-
-  #keep(sessionId: string, kept: KeptState | undefined): void {
-    this.#kept.delete(sessionId);
-    if (kept === undefined) return;
-    this.#kept.set(sessionId, kept);
-    const oldest = this.#kept.keys().next();
-    if (this.#kept.size > keptStates && oldest.done === false) this.#kept.delete(oldest.value);
-  }
-
-  #later(delayMs: number, action: () => void): void {
-    if (this.#draining) {
-      action();
-      return;
-    }
-    const timer = setTimeout(() => {
-      this.#timers.delete(timer);
-      action();
-    }, delayMs);
-    this.#timers.add(timer);
-  }
-
   #modelName(asked: string, ofSession: string): string {
     const name = asked || ofSession || this.#options.defaultModel;
     if (name === "") {
@@ -548,7 +428,7 @@ export class Sessions {
 
   #checkRoom(): void {
     const { maxTurnsInFlight } = this.#environment.limits;
-    if (this.#workers.size + this.#admitting + this.#runningOneOffs >= maxTurnsInFlight)
+    if (this.#workers.size + this.#admitting + this.#oneOffs.running >= maxTurnsInFlight)
       throw tooMany(`${maxTurnsInFlight} turns run already`, "TOO_MANY_TURNS");
   }
 
@@ -600,6 +480,9 @@ async function* onlyTurn(
   }
 }
 
+/** Most bytes of messages or sessions in one answer: shown twice, as blocks and as OpenAI shapes them, they still fit. */
+const maxPageBytes = 6 * 1024 * 1024;
+
 async function noPage(): Promise<readonly LogRecord[]> {
   throw new AgentError("internal", "a one-off turn keeps its whole log");
 }
@@ -622,44 +505,4 @@ function viewOf(stored: StoredSession): SessionView {
 
 function checkCursor(afterSeq: number, headSeq: number): void {
   if (afterSeq > headSeq) throw invalidField("after_seq", `is ${afterSeq}, the log ends at ${headSeq}`);
-}
-
-function unknownSession(sessionId: string): AgentError {
-  return new AgentError("not_found", `there is no session ${sessionId}`, { reason: "SESSION_NOT_FOUND" });
-}
-
-function unknownTurn(turnId: string, sessionId: string): AgentError {
-  return new AgentError("not_found", `session ${sessionId} has no turn ${turnId}`, { reason: "TURN_NOT_FOUND" });
-}
-
-function otherPayload(requestId: string): AgentError {
-  return new AgentError("already_exists", `request_id ${requestId} was used with another payload; choose a new one`, {
-    reason: "REQUEST_ID_REUSED",
-  });
-}
-
-function tooMany(what: string, reason: string): AgentError {
-  return new AgentError("resource_exhausted", `${what}; try again when one has ended`, {
-    reason,
-    retryAfterMs: 1000,
-    detail: { retryable: true },
-  });
-}
-
-function shuttingDown(): AgentError {
-  return new AgentError("unavailable", "the server is shutting down; come back with the last seq you have", {
-    reason: "SHUTTING_DOWN",
-    retryAfterMs: 1000,
-    detail: { retryable: true },
-  });
-}
-
-function storeTrouble(error: unknown): AgentError {
-  const cause = error instanceof LostSessionError ? error.cause : error;
-  return cause instanceof AgentError
-    ? cause
-    : new AgentError("unavailable", "the session can't go on now; come back with the last seq you have", {
-        detail: { retryable: true },
-        cause,
-      });
 }

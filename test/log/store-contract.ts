@@ -67,9 +67,9 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       await store.createSession(session("parent"));
       const again = await store.createSession(session("two", { requestId: "r1", requestHash: "h2" }));
       const forked = await store.forkSession("parent", 0, session("three", { requestId: "r1", requestHash: "h3" }));
-      for (const { created, session: found } of [again, forked]) {
-        assert.equal(created, false);
-        assert.deepEqual([found.sessionId, found.requestHash], ["one", "h1"]);
+      for (const taken of [again, forked]) {
+        assert.equal(taken?.created, false);
+        assert.deepEqual([taken?.session.sessionId, taken?.session.requestHash], ["one", "h1"]);
       }
       const others = [session("four"), session("five"), session("six", { requestId: "r1", tenant: "another" })];
       for (const other of others) assert.equal((await store.createSession(other)).created, true);
@@ -132,6 +132,20 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       );
       assert.equal((await store.readSession("default", "one"))?.waitingTurns, 3);
       assert.equal(await store.send(entry("none", "a")), undefined);
+    });
+
+    test("a command is read while it waits, with the config as it is then", async (context) => {
+      const store = await open(context);
+      const { session: created } = await store.createSession(session("one"));
+      await store.send(entry("one", "a"));
+      await store.updateConfig("one", created.configVersion, bytes("newer"), 5000);
+      const command = await store.readCommand("one", "a");
+      assert.deepEqual(
+        [command?.body, command?.config].map((body) => text(body ?? bytes(""))),
+        ["body of a", "newer"],
+      );
+      await append(store, "one", await claimed(store, "one"), ["turn-started"], { takenKeys: ["a"] });
+      assert.equal(await store.readCommand("one", "a"), undefined);
     });
 
     test("an inbox that is full takes nothing more", async (context) => {
@@ -244,15 +258,17 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       await store.createSession(session("one"));
       const one = await claimed(store, "one");
       await append(store, "one", one, ["a", "b", "c"], { blobs: [{ digest: "d1", body: bytes("large") }] });
-      const { created } = await store.forkSession("one", 2, session("two", { parentId: "one", parentSeq: 2 }));
-      assert.equal(created, true);
+      const forked = await store.forkSession("one", 2, session("two", { parentId: "one", parentSeq: 2 }));
+      assert.equal(forked?.created, true);
       const two = await claimed(store, "two");
       assert.deepEqual(await append(store, "two", two, ["mine"]), { baseSeq: 3 });
       assert.deepEqual(await logOf(store, "two"), ["1 a", "2 b", "3 mine"]);
       assert.deepEqual(await logOf(store, "one"), ["1 a", "2 b", "3 c"]);
       assert.equal(text((await store.readBlob("two", "d1")) ?? bytes("")), "large");
       const taken = await store.forkSession("one", 1, session("two"));
-      assert.equal(taken.created, false);
+      assert.equal(taken?.created, false);
+      await store.deleteSession("default", "one");
+      assert.equal(await store.forkSession("one", 1, session("three")), undefined, "the parent is gone");
     });
 
     test("a deleted session is gone with all of it, and its owner is fenced", async (context) => {

@@ -134,7 +134,7 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
   const sessions = new Sessions({
     store,
     defaultModel: "p/m",
-    defaultWorkspace: folder,
+    oneOff: { workspace: folder },
     environment: {
       models: {
         find: () => ({

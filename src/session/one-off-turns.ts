@@ -1,0 +1,98 @@
+import type { TurnRequest } from "../chat/request.ts";
+import { OneOffTurn } from "./one-off-turn.ts";
+import { requestHash } from "./request-hash.ts";
+import type { TurnEnvironment } from "./run-turn.ts";
+import { otherPayload } from "./session-errors.ts";
+import type { Timers } from "./timers.ts";
+
+export interface OneOffTurnsOptions {
+  /** Where they work; an absolute path. */
+  readonly workspace: string;
+  /** How long a turn outlives its last reader; default 2 s. */
+  readonly graceMs?: number;
+  /** How long a finished turn with a request id can be joined; default 60 s. */
+  readonly keptMs?: number;
+}
+
+const defaultGraceMs = 2000;
+const defaultKeptMs = 60_000;
+const maxKept = 256;
+
+/** The turns without a session, while they run and a little longer. */
+export class OneOffTurns {
+  readonly #environment: TurnEnvironment;
+  readonly #options: OneOffTurnsOptions;
+  readonly #timers: Timers;
+  readonly #turns = new Map<string, OneOffTurn>();
+  readonly #requests = new Map<string, { readonly turn: OneOffTurn; readonly hash: string }>();
+  #running = 0;
+
+  constructor(environment: TurnEnvironment, options: OneOffTurnsOptions, timers: Timers) {
+    this.#environment = environment;
+    this.#options = options;
+    this.#timers = timers;
+  }
+
+  get running(): number {
+    return this.#running;
+  }
+
+  /** The turn that runs, or ran a moment ago, under the id of a session. */
+  get(sessionId: string): OneOffTurn | undefined {
+    return this.#turns.get(sessionId);
+  }
+
+  /**
+   * The turn a request id stands for.
+   * @throws {AgentError} `already_exists` when it stands for another payload.
+   */
+  known(tenant: string, { requestId }: TurnRequest, hash: string): OneOffTurn | undefined {
+    if (requestId === "") return undefined;
+    const known = this.#requests.get(requestHash([tenant, requestId]));
+    if (known !== undefined && known.hash !== hash) throw otherPayload(requestId);
+    return known?.turn;
+  }
+
+  /** Begins a turn. */
+  start(tenant: string, principal: string, request: TurnRequest, hash: string): OneOffTurn {
+    const graceMs = this.#options.graceMs ?? defaultGraceMs;
+    const { newId } = this.#environment;
+    const turn = new OneOffTurn(
+      {
+        sessionId: newId("ses"),
+        turnId: newId("turn"),
+        principal,
+        request,
+        workspace: this.#options.workspace,
+        graceMs,
+      },
+      this.#environment,
+    );
+    this.#turns.set(turn.sessionId, turn);
+    this.#running++;
+    const key = request.requestId === "" ? undefined : requestHash([tenant, request.requestId]);
+    if (key !== undefined) this.#requests.set(key, { turn, hash });
+    void turn.ended.then(() => {
+      this.#running--;
+      // A reader that lost its connection near the end may still come back for the rest.
+      this.#timers.later(graceMs, () => this.#turns.delete(turn.sessionId));
+      if (key === undefined) return;
+      // Who asks again for a turn that was ended because nobody read it wants it done, not told that it was cancelled.
+      if (turn.abandoned) this.#requests.delete(key);
+      else this.#timers.later(this.#options.keptMs ?? defaultKeptMs, () => this.#requests.delete(key));
+    });
+    const oldest = this.#requests.keys().next();
+    if (this.#requests.size > maxKept && oldest.done === false) this.#requests.delete(oldest.value);
+    return turn;
+  }
+
+  /** Resolves when all that run have ended. */
+  settled(): Promise<unknown> {
+    return Promise.allSettled([...this.#turns.values()].map((turn) => turn.ended));
+  }
+
+  /** Ends all that run. */
+  stop(): void {
+    for (const turn of this.#turns.values()) turn.stop();
+  }
+}

@@ -1,0 +1,42 @@
+import { AgentError } from "../chat/error.ts";
+import { LostSessionError } from "./session-worker.ts";
+
+export function unknownSession(sessionId: string): AgentError {
+  return new AgentError("not_found", `there is no session ${sessionId}`, { reason: "SESSION_NOT_FOUND" });
+}
+
+export function unknownTurn(turnId: string, sessionId: string): AgentError {
+  return new AgentError("not_found", `session ${sessionId} has no turn ${turnId}`, { reason: "TURN_NOT_FOUND" });
+}
+
+export function otherPayload(requestId: string): AgentError {
+  return new AgentError("already_exists", `request_id ${requestId} was used with another payload; choose a new one`, {
+    reason: "REQUEST_ID_REUSED",
+  });
+}
+
+export function tooMany(what: string, reason: string): AgentError {
+  return new AgentError("resource_exhausted", `${what}; try again when one has ended`, {
+    reason,
+    retryAfterMs: 1000,
+    detail: { retryable: true },
+  });
+}
+
+export function shuttingDown(): AgentError {
+  return new AgentError("unavailable", "the server is shutting down; come back with the last seq you have", {
+    reason: "SHUTTING_DOWN",
+    retryAfterMs: 1000,
+    detail: { retryable: true },
+  });
+}
+
+export function storeTrouble(error: unknown): AgentError {
+  const cause = error instanceof LostSessionError ? error.cause : error;
+  return cause instanceof AgentError
+    ? cause
+    : new AgentError("unavailable", "the session can't go on now; come back with the last seq you have", {
+        detail: { retryable: true },
+        cause,
+      });
+}
