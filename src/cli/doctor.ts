@@ -8,6 +8,7 @@ import type { Config } from "../config.ts";
 import { anthropic } from "../provider/anthropic.ts";
 import { forward } from "../provider/forward.ts";
 import { openai } from "../provider/openai.ts";
+import { openaiResponses } from "../provider/openai-responses.ts";
 import type { ProviderSpec } from "../provider/provider-spec.ts";
 import { createProviderRegistry, type ProviderId, type ProviderRegistry } from "../provider/registry.ts";
 import { scripted } from "../provider/scripted.ts";
@@ -32,7 +33,10 @@ const leastNodeMajor = 24;
 const reachLimitMs = 3000;
 const leastFreeBytes = 64 * 1024 * 1024;
 const fewFreeBytes = 1024 * 1024 * 1024;
-const providers = { openai, anthropic, forward, scripted } satisfies Record<ProviderId, ProviderSpec>;
+const providers = { openai, "openai-responses": openaiResponses, anthropic, forward, scripted } satisfies Record<
+  ProviderId,
+  ProviderSpec
+>;
 
 /**
  * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent.

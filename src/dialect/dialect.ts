@@ -3,6 +3,7 @@ import type { ChatRequest } from "../chat/request.ts";
 import type { SseMessage } from "../stream/sse.ts";
 import { anthropicMessages } from "./anthropic-messages.ts";
 import { openaiChat } from "./openai-chat.ts";
+import { openaiResponses } from "./openai-responses.ts";
 import type { Quirks } from "./quirks.ts";
 import type { UpstreamFault } from "./upstream-error.ts";
 
@@ -47,5 +48,6 @@ export interface Dialect {
 export const dialects = {
   "anthropic-messages": anthropicMessages,
   "openai-chat": openaiChat,
+  "openai-responses": openaiResponses,
 } as const satisfies Record<string, Dialect>;
 export type DialectId = keyof typeof dialects;

@@ -5,6 +5,7 @@ import type { SseMessage } from "../stream/sse.ts";
 import type { DecodeContext } from "./dialect.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "./json.ts";
 import { usageFromOpenaiChat } from "./openai-chat-usage.ts";
+import { pairedText } from "./paired-text.ts";
 import { faultFromJson, upstreamError } from "./upstream-error.ts";
 
 /** Reads a streamed answer. A stream is whole when it gave a finish reason or its `[DONE]`; one of them is enough. */
@@ -362,20 +363,5 @@ function blockCursor(): (key: string) => number {
     const index = indexes.get(key) ?? next++;
     indexes.set(key, index);
     return index;
-  };
-}
-
-/** Keeps surrogate pairs whole: half a pair at the end of a delta waits for the next one of its block. */
-function pairedText(): { add(index: number, text: string): string } {
-  const halves = new Map<number, string>();
-  return {
-    add(index, text) {
-      const joined = (halves.get(index) ?? "") + text;
-      halves.delete(index);
-      const lastUnit = joined.charCodeAt(joined.length - 1);
-      if (lastUnit < 0xd800 || lastUnit > 0xdbff) return joined.toWellFormed();
-      halves.set(index, joined.slice(-1));
-      return joined.slice(0, -1).toWellFormed();
-    },
   };
 }

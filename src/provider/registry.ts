@@ -10,12 +10,19 @@ import { anthropic } from "./anthropic.ts";
 import { forward } from "./forward.ts";
 import { createHttpSender, type SendHttp } from "./http-request.ts";
 import { openai } from "./openai.ts";
+import { openaiResponses } from "./openai-responses.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
 import { createScriptedSender, scripted } from "./scripted.ts";
 import { type CallMeans, defaultTimeouts, type Endpoint, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
 
 /** Every provider there is. */
-const providerSpecs = [openai, anthropic, forward, scripted] as const satisfies readonly ProviderSpec[];
+const providerSpecs = [
+  openai,
+  openaiResponses,
+  anthropic,
+  forward,
+  scripted,
+] as const satisfies readonly ProviderSpec[];
 export type ProviderId = (typeof providerSpecs)[number]["id"];
 
 /** What an operator may set for one provider; wins over the environment. */

@@ -47,7 +47,8 @@ describe("codeagent doctor", { timeout: 60_000, concurrency: 2 }, () => {
     assert.doesNotMatch(stdout, /never-to-be-seen/);
     assert.deepEqual(
       asked.map(({ url }) => url),
-      ["/v1"],
+      // Two providers are at this address.
+      ["/v1", "/v1"],
     );
     assert.doesNotMatch(JSON.stringify(asked), /never-to-be-seen|authorization/i);
   });

@@ -12,6 +12,7 @@ describe("the registry of providers", () => {
       listed.map(({ id, configured }) => [id, configured]),
       [
         ["openai", true],
+        ["openai-responses", true],
         ["anthropic", false],
         ["forward", false],
         ["scripted", false],
@@ -34,7 +35,7 @@ describe("the registry of providers", () => {
     {
       model: "nobody/m",
       kind: "not_found",
-      says: /"nobody\/m" has no known provider.*openai, anthropic, forward, scripted/,
+      says: /"nobody\/m" has no known provider.*openai, openai-responses, anthropic, forward, scripted/,
     },
     { model: "m", kind: "not_found", says: /no known provider/ },
     { model: "__proto__/m", kind: "not_found", says: /no known provider/ },

@@ -1,0 +1,13 @@
+import type { ProviderSpec } from "./provider-spec.ts";
+
+/** OpenAI by its Responses API, which lets reasoning go back. */
+export const openaiResponses = {
+  id: "openai-responses",
+  dialect: "openai-responses",
+  baseUrl: "https://api.openai.com/v1",
+  baseUrlEnv: "OPENAI_BASE_URL",
+  apiKeyEnv: "OPENAI_API_KEY",
+  keyRequired: true,
+  quirks: { developerRole: "developer" },
+  features: ["tools", "images", "files", "structured-output", "thinking-effort"],
+} as const satisfies ProviderSpec;
