@@ -98,8 +98,9 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     maxSessionMemory: limits.sessionMemoryMb,
     maxSessionRejectedStreams: limits.sessionRejectedStreams,
     maxSettings: limits.settings,
-    streamResetBurst: limits.streamResetBurst,
-    streamResetRate: limits.streamResetRate,
+    // A second line: `watchSession` counts resets first, and closes the connection.
+    streamResetBurst: 2 * limits.streamResetBurst,
+    streamResetRate: 2 * limits.streamResetRate,
   });
 
   const sessions = new Set<ServerHttp2Session>();

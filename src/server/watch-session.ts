@@ -4,12 +4,22 @@ import type { ServerLimits } from "./limits.ts";
 
 /**
  * Keeps one HTTP/2 session from outstaying its welcome: closes it when it idles without a stream, cuts it when it does
- * not answer a ping, and cuts a stream whose reader takes nothing.
+ * not answer a ping or resets its streams faster than it may, and cuts a stream whose reader takes nothing.
  * @param socket the connection under the session; the session's own `socket` cannot be destroyed.
  */
 export function watchSession(session: ServerHttp2Session, socket: Socket, limits: ServerLimits): void {
   let openStreams = 0;
   let deadline: NodeJS.Timeout | undefined;
+  let resetsLeft = limits.streamResetBurst;
+  let countedMs = performance.now();
+  /** The guard of HTTP/2 itself gives the session up without closing it: calls of its other streams would hang. */
+  const countReset = (): void => {
+    const nowMs = performance.now();
+    const earned = ((nowMs - countedMs) / 1000) * limits.streamResetRate;
+    resetsLeft = Math.min(limits.streamResetBurst, resetsLeft + earned) - 1;
+    countedMs = nowMs;
+    if (resetsLeft < 0) socket.destroy();
+  };
   session.on("stream", (stream) => {
     openStreams++;
     stream.setTimeout(limits.stalledReaderTimeoutMs);
@@ -17,7 +27,10 @@ export function watchSession(session: ServerHttp2Session, socket: Socket, limits
       if (stream.writableLength > 0) stream.close(constants.NGHTTP2_CANCEL);
       else stream.setTimeout(limits.stalledReaderTimeoutMs);
     });
-    stream.once("close", () => openStreams--);
+    stream.once("close", () => {
+      openStreams--;
+      if (stream.rstCode !== constants.NGHTTP2_NO_ERROR) countReset();
+    });
   });
   session.setTimeout(limits.sessionIdleTimeoutMs);
   session.on("timeout", () => {

@@ -181,6 +181,29 @@ describe("who stalls is cut off and holds up nobody", { timeout: 30_000 }, () =>
     await assertAnswers(server.port);
   });
 
+  test("a session that resets more streams than it may is closed, calls that wait on it end", async () => {
+    await using server = await startTestServer({ limits: { streamResetBurst: 10, streamResetRate: 1 } });
+    const session = http2.connect(server.url);
+    session.on("error", () => {});
+    const watch = () => {
+      const stream = session.request({ ":method": "POST", ":path": watchPath, "content-type": "application/grpc" });
+      stream.on("error", () => {});
+      stream.end(Buffer.from([0, 0, 0, 0, 0]));
+      return stream;
+    };
+    const waiting = watch();
+    const ended = once(waiting, "close");
+    for (let count = 0; count < 20 && !session.destroyed; count++) {
+      const stream = watch();
+      const closed = once(stream, "close");
+      await Promise.race([once(stream, "response"), closed]);
+      stream.close(http2.constants.NGHTTP2_CANCEL);
+      await closed;
+    }
+    await ended;
+    await assertAnswers(server.port);
+  });
+
   test("a session that opens and resets streams without end is closed", async () => {
     await using server = await startTestServer();
     const session = http2.connect(server.url);
