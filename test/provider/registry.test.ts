@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { createProviderRegistry, type ProviderRegistryOptions } from "../../src/provider/registry.ts";
-import { agentError, hello, startUpstream } from "./upstream.ts";
+import { agentError, hello, jsonAnswer, startUpstream } from "./upstream.ts";
 
+const userHi = { role: "user", blocks: [{ type: "text", text: "Hi" }] } as const;
 const configured = { OPENAI_API_KEY: "sk-1234", FORWARD_BASE_URL: "http://127.0.0.1:1/v1" };
 
 describe("the registry of providers", () => {
@@ -79,6 +80,28 @@ describe("the registry of providers", () => {
     assert.equal(asked?.headers.authorization, "Bearer sk-settings");
     assert.equal(asked?.headers["x-team"], "blue");
     assert.equal(JSON.parse(asked?.body ?? "").max_completion_tokens, 5);
+  });
+
+  test("Anthropic gets its key and its version in headers of its own", async (context) => {
+    const upstream = await startUpstream(context, [
+      jsonAnswer(200, { type: "message", content: [{ type: "text", text: "Hi" }], stop_reason: "end_turn" }),
+    ]);
+    const registry = createProviderRegistry({
+      env: { ANTHROPIC_API_KEY: "sk-ant-1234", ANTHROPIC_BASE_URL: new URL("/gateway/", upstream.url).href },
+    });
+    context.after(() => registry.close());
+    const { signal } = new AbortController();
+    const request = { model: "", messages: [userHi], tools: [], options: {} };
+    const events = [];
+    for await (const some of registry.streamChat(registry.resolve("anthropic/m"), request, { signal })) {
+      events.push(...some);
+    }
+    assert.deepEqual(events[0], { type: "text-delta", index: 0, text: "Hi" });
+    const [asked] = upstream.requests;
+    assert.equal(asked?.url, "/gateway/v1/messages");
+    assert.equal(asked?.headers["x-api-key"], "sk-ant-1234");
+    assert.equal(asked?.headers["anthropic-version"], "2023-06-01");
+    assert.equal(asked?.headers.authorization, undefined);
   });
 
   test("a script that is not there is told at once", () => {
