@@ -299,7 +299,7 @@ function writtenReasoning({ id, summary, encrypted }: ReasoningBlock): string {
     type: "reasoning",
     id,
     summary: summary.map((text) => ({ type: "summary_text", text })),
-    encrypted_content: encrypted,
+    encrypted_content: encrypted || undefined,
   });
 }
 
