@@ -62,6 +62,18 @@ function quoted(text: string): string {
   return JSON.stringify(text.toWellFormed());
 }
 
+/** JSON text as it is, unless a string in it has half of a surrogate pair. */
+function wellFormed(json: string): string {
+  if (!/\\ud[89a-f]/i.test(json)) return json.toWellFormed();
+  let broken = false;
+  const value: unknown = JSON.parse(json, (_, member: unknown) => {
+    if (typeof member !== "string" || member.isWellFormed()) return member;
+    broken = true;
+    return member.toWellFormed();
+  });
+  return broken ? JSON.stringify(value) : json;
+}
+
 function marked(block: string): string {
   return `${block.slice(0, -1)},"cache_control":{"type":"ephemeral"}}`;
 }
@@ -322,13 +334,12 @@ function assistantPieces(
         if (!isReadable(block, reader)) break;
         pieces.push({
           kind: "thinking",
-          json:
-            rawJson(block, "redacted_thinking") ?? `{"type":"redacted_thinking","data":${JSON.stringify(block.data)}}`,
+          json: rawJson(block, "redacted_thinking") ?? `{"type":"redacted_thinking","data":${quoted(block.data)}}`,
         });
         break;
       case "tool_use": {
         const id = sentId(block.id);
-        const full = fullForm(message.blocks[index + 1], "tool_use", reader, (value) => value["id"] === id);
+        const full = fullForm(message.blocks[index + 1], "tool_use", reader, (plain) => plain["id"] === id);
         pieces.push({ kind: "other", json: full ?? callJson(block, id) });
         calls.push({ id, call: block });
         break;
@@ -366,22 +377,30 @@ function isReadable(block: BlockOrigin, reader: Reader): boolean {
   return isOwn(block, reader) && block.model === reader.model;
 }
 
-const rawValues = new WeakMap<object, { text: string; value: JsonObject } | undefined>();
+interface RawForm {
+  readonly text: string;
+  /** Its plain members: type, and id or text where it has them. */
+  readonly plain: JsonObject;
+}
+
+const rawForms = new WeakMap<object, RawForm | undefined>();
 
 /** The wire form a block came in. Whatever is no JSON object is not believed: it would break the request. */
-function rawForm(block: BlockOrigin): { text: string; value: JsonObject } | undefined {
+function rawForm(block: BlockOrigin): RawForm | undefined {
   if (block.raw === undefined) return undefined;
-  if (rawValues.has(block)) return rawValues.get(block);
+  if (rawForms.has(block)) return rawForms.get(block);
   const text = Buffer.from(block.raw).toString("utf8").trim();
   const value = parseJson(text);
-  const form = isJsonObject(value) ? { text, value } : undefined;
-  rawValues.set(block, form);
+  const form = isJsonObject(value)
+    ? { text, plain: { type: value["type"], id: value["id"], text: value["text"] } }
+    : undefined;
+  rawForms.set(block, form);
   return form;
 }
 
 function rawJson(block: BlockOrigin, type: string): string | undefined {
   const form = rawForm(block);
-  return form?.value["type"] === type ? form.text : undefined;
+  return form?.plain["type"] === type ? form.text : undefined;
 }
 
 /**
@@ -393,11 +412,11 @@ function fullForm(
   next: ContentBlock | undefined,
   type: "text" | "tool_use",
   reader: Reader,
-  matches: (value: JsonObject) => boolean,
+  matches: (plain: JsonObject) => boolean,
 ): string | undefined {
   if (next?.type !== "unknown" || next.unknownType !== type || !isOwn(next, reader)) return undefined;
   const form = rawForm(next);
-  return form !== undefined && form.value["type"] === type && matches(form.value) ? form.text : undefined;
+  return form !== undefined && form.plain["type"] === type && matches(form.plain) ? form.text : undefined;
 }
 
 function textJson(block: TextBlock): string {
@@ -409,7 +428,7 @@ function textOfWords(words: string): string {
 }
 
 function thinkingJson(thinking: string, signature: string): string {
-  return `{"type":"thinking","thinking":${JSON.stringify(thinking)},"signature":${JSON.stringify(signature)}}`;
+  return `{"type":"thinking","thinking":${quoted(thinking)},"signature":${quoted(signature)}}`;
 }
 
 /**
@@ -422,7 +441,7 @@ function callJson({ name, input }: ToolUseBlock, id: string): string {
     trimmed === ""
       ? "{}"
       : isJsonObject(parseJson(trimmed))
-        ? trimmed.toWellFormed()
+        ? wellFormed(trimmed)
         : `{"malformed_arguments":${quoted(input)}}`;
   return `{"type":"tool_use","id":${JSON.stringify(id)},"name":${JSON.stringify(sentName(name))},"input":${sent}}`;
 }

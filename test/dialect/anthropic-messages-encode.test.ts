@@ -333,6 +333,28 @@ const histories: readonly { name: string; messages: Message[]; sent: unknown[] }
     ],
   },
   {
+    name: "one id for two calls of one message",
+    messages: [hi, message("assistant", call("a"), call("a")), message("tool", result("a", "1"), result("a", "2"))],
+    sent: [
+      user(text("Hi")),
+      assistant(sentCall("a"), { ...sentCall("a"), id: "a_2" }),
+      user(sentResult("a", "1"), sentResult("a_2", "2")),
+    ],
+  },
+  {
+    name: "halves of surrogate pairs are replaced",
+    messages: [
+      message("user", text("Hi \ud83d")),
+      message("assistant", call("a", '{"x":"\\ud83d","y":"\\ud83d\\ude00"}')),
+      message("tool", result("a", "\ude00")),
+    ],
+    sent: [
+      user(text("Hi \ufffd")),
+      assistant(sentCall("a", { x: "\ufffd", y: "😀" })),
+      user(sentResult("a", "\ufffd")),
+    ],
+  },
+  {
     name: "arguments that are no JSON object are wrapped",
     messages: [
       hi,
@@ -374,7 +396,7 @@ describe("a history for Messages", () => {
   });
 
   test("arguments and raw forms go out in their own text", () => {
-    const input = '{"z": 1.0, "10": 9007199254740993,\n "2": "\\u00e9"}';
+    const input = '{"z": 1.0, "10": 9007199254740993,\n "2": "\\u00e9 \\ud83d\\ude00"}';
     const rawThinking = '{"signature":"s","thinking":"\\u00e9 \\/","type":"thinking"}';
     const rawRedacted = '{"data":"\\u0064","type":"redacted_thinking"}';
     const rawBlock = '{"type":"hologram","depth":9007199254740993,"size":1.0}';

@@ -3,8 +3,10 @@ import { arrayOf, isJsonObject, type JsonObject, objectOf, textOf } from "../../
 
 /** A request body that Anthropic would take, as far as its documentation and its error messages tell. */
 export function validAnthropicRequest(bodyText: string): JsonObject {
-  assert.ok(bodyText.isWellFormed(), "no half of a surrogate pair");
-  const body: unknown = JSON.parse(bodyText);
+  const body: unknown = JSON.parse(bodyText, (_, member: unknown) => {
+    if (typeof member === "string") assert.ok(member.isWellFormed(), "no half of a surrogate pair");
+    return member;
+  });
   assert.ok(isJsonObject(body));
   const known =
     "model max_tokens system tools messages temperature top_p stop_sequences thinking tool_choice stream output_config";
