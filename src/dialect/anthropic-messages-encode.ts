@@ -30,7 +30,8 @@ import type { Quirks } from "./quirks.ts";
  * - `max_tokens` is required; without one the quirk's default is sent, or more where a thinking budget needs it.
  *
  * @throws {AgentError} `invalid_request` for what Anthropic cannot be sent: audio, files of other types than PDF, image
- * and text, a thinking budget below 1024 or not below `maxTokens`, a schema that is no JSON object, no message at all;
+ * and text, a thinking budget below 1024 or not below `maxTokens`, a forced tool beside a thinking budget
+ * (docs/en/build-with-claude/thinking-tool-workflows), a schema that is no JSON object, no message at all;
  * `unimplemented` for JSON without a schema.
  */
 export function encode(request: ChatRequest, quirks: Quirks, provider: string): string {
@@ -96,7 +97,7 @@ const leastBudget = 1024;
 const answerTokens = 4096;
 
 function thinkingOf(
-  { maxTokens, thinking }: ModelOptions,
+  { maxTokens, thinking, toolChoice }: ModelOptions,
   quirks: Quirks,
   turns: readonly Turn[],
 ): { thinking?: object; maxTokens: number } {
@@ -114,8 +115,12 @@ function thinkingOf(
       `is ${budget}, but must be below options.maxTokens, which is ${maxTokens}`,
     );
   }
+  const thinks = mayThink(turns);
+  if (thinks && toolChoice !== undefined && !["", "auto", "none"].includes(toolChoice)) {
+    throw invalidField("options.toolChoice", `is ${toolChoice}; with a thinking budget it may only be auto or none`);
+  }
   return {
-    ...(mayThink(turns) ? { thinking: asked } : {}),
+    ...(thinks ? { thinking: asked } : {}),
     maxTokens: maxTokens ?? Math.max(quirks.defaultMaxTokens, budget + answerTokens),
   };
 }
@@ -130,9 +135,9 @@ function thinkingAsked(
 }
 
 /**
- * Thinking with a budget cannot begin amid a loop of tool calls that began without: Anthropic then answers without
- * thinking or refuses the request (docs/en/build-with-claude/extended-thinking, "Toggling thinking modes"), so it is not
- * asked for until the next user message.
+ * Thinking with a budget cannot begin amid a loop of tool calls that began without it, as after a change of the model:
+ * the loop is one assistant turn with one configuration (docs/en/build-with-claude/thinking-tool-workflows), and the
+ * request would be refused. So it is not asked for until the next user message.
  */
 function mayThink(turns: readonly Turn[]): boolean {
   let position = turns.length - 1;
@@ -204,9 +209,10 @@ function encodeTool(tool: ToolDefinition): string {
 
 /** One block as it is sent. */
 interface Piece {
-  readonly kind: "text" | "thinking" | "result" | "other";
+  /** A blank is a text of white space, which nobody may say alone. */
+  readonly kind: "text" | "blank" | "thinking" | "result" | "other";
   readonly json: string;
-  /** For a text: what it says. */
+  /** For a text of the assistant: what it says. */
   readonly words?: string;
 }
 
@@ -233,7 +239,8 @@ function encodeTurns(turns: readonly Turn[], mark: (block: string) => string): s
 /**
  * The conversation in turns of user and assistant, as Anthropic wants it: neighbours of one role are one; all results of
  * one answer stand first in the user turn that follows it, in the order of its calls, and a call nobody answered gets a
- * result that says so; no turn and no text is empty; no assistant turn ends in thinking; the user speaks first.
+ * result that says so; no turn and no text is empty; no assistant turn ends in thinking; the user speaks first. White
+ * space that the model put between its blocks goes back, since the signatures of what follows may cover it.
  */
 function turnsOf(messages: readonly Message[], reader: Reader): Turn[] {
   const turns: Turn[] = [];
@@ -274,21 +281,26 @@ function turnsOf(messages: readonly Message[], reader: Reader): Turn[] {
 /** Stands where a history that begins with the assistant has no user message. */
 const opening: Piece = { kind: "other", json: '{"type":"text","text":"(What was said before is left out.)"}' };
 
-/** An assistant turn that ends in thinking is refused, also where it holds nothing else, as when it was cut short. */
+/** An assistant turn that ends in thinking, or says nothing else, as when it was cut short, is refused. */
 function endAssistant(turns: Turn[]): void {
   const last = turns.at(-1);
   if (last?.role !== "assistant") return;
   while (last.pieces.at(-1)?.kind === "thinking") last.pieces.pop();
-  if (last.pieces.length === 0) turns.pop();
+  if (last.pieces.every(({ kind }) => kind === "thinking" || kind === "blank")) turns.pop();
 }
 
 /** An assistant turn at the very end, which the model is to go on with, must not end in white space. */
-function trimEnd(turns: readonly Turn[]): void {
-  const last = turns.at(-1);
-  const piece = last?.pieces.at(-1);
-  if (last?.role !== "assistant" || piece?.words === undefined) return;
-  const words = piece.words.trimEnd();
-  if (words !== piece.words) last.pieces[last.pieces.length - 1] = { ...piece, words, json: textOfWords(words) };
+function trimEnd(turns: Turn[]): void {
+  for (;;) {
+    const last = turns.at(-1);
+    const piece = last?.pieces.at(-1);
+    if (last?.role !== "assistant" || piece?.words === undefined) return;
+    const words = piece.words.trimEnd();
+    if (words === piece.words) return;
+    last.pieces.pop();
+    if (words !== "") last.pieces.push({ ...piece, words, json: textOfWords(words) });
+    else endAssistant(turns);
+  }
 }
 
 interface SentCall {
@@ -318,9 +330,10 @@ function assistantPieces(
   for (const [index, block] of message.blocks.entries()) {
     switch (block.type) {
       case "text": {
-        if (isBlank(block.text)) break;
+        if (block.text === "") break;
         const full = fullForm(message.blocks[index + 1], "text", reader, ({ text }) => text === block.text);
-        pieces.push({ kind: "text", words: block.text, json: full ?? textJson(block) });
+        const kind = isBlank(block.text) ? "blank" : "text";
+        pieces.push({ kind, words: block.text, json: full ?? textJson(block) });
         break;
       }
       case "thinking":

@@ -257,6 +257,23 @@ const histories: readonly { name: string; messages: Message[]; sent: unknown[] }
     sent: [user(text("Hi"), text("Hello?"))],
   },
   {
+    name: "white space between the assistant's blocks goes back, and nowhere alone",
+    messages: [
+      hi,
+      message("assistant", thinking("Hm", "s1"), text("\n\n"), call("a")),
+      message("tool", result("a", "1")),
+      message("assistant", text("\n"), thinking("Hm", "s2")),
+      hi,
+      message("assistant", text("Well"), thinking("Hm", "s3"), text(" ")),
+    ],
+    sent: [
+      user(text("Hi")),
+      assistant(signed("Hm", "s1"), text("\n\n"), sentCall("a")),
+      user(sentResult("a", "1"), text("Hi")),
+      assistant(text("Well")),
+    ],
+  },
+  {
     name: "the user speaks first",
     messages: [message("assistant", text("Welcome")), hi],
     sent: [user(text("(What was said before is left out.)")), assistant(text("Welcome")), user(text("Hi"))],

@@ -88,6 +88,10 @@ function checkMessages(messages: readonly JsonObject[]): void {
       continue;
     }
     assert.ok(!isThinking(content.at(-1)), "an assistant message does not end in thinking");
+    assert.ok(
+      content.some((block) => !isThinking(block) && (block["type"] !== "text" || textOf(block["text"]).trim() !== "")),
+      "an assistant message says something",
+    );
   }
   const last = messages.at(-1);
   if (last?.["role"] !== "assistant") return;
@@ -109,7 +113,8 @@ function checkBlock(block: JsonObject, role: string): void {
   if ("cache_control" in block) assert.ok(!isThinking(block), "thinking has no mark for the cache");
   switch (type) {
     case "text":
-      checkText(block);
+      if (role === "user") checkText(block);
+      else assert.notEqual(textOf(block["text"]), "", "no text is empty");
       return;
     case "thinking":
       assert.equal(role, "assistant");
@@ -179,6 +184,8 @@ function checkThinking(body: JsonObject, messages: readonly JsonObject[], maxTok
   assert.ok(type === "enabled" || type === "adaptive" || type === "disabled");
   assert.equal(budget !== undefined, type === "enabled");
   if (type !== "enabled") return;
+  const choice = objectOf(body["tool_choice"])["type"] ?? "auto";
+  assert.ok(choice === "auto" || choice === "none", "no forced tool beside a thinking budget");
   assert.ok(typeof budget === "number" && budget >= 1024 && budget < maxTokens, "the budget fits");
   let position = messages.length - 1;
   while (position > 1 && contentOf(messages[position] ?? {})[0]?.["type"] === "tool_result") position -= 2;
