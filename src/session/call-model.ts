@@ -1,9 +1,10 @@
 import type { FinishReason } from "../chat/finish-reason.ts";
 import type { Message } from "../chat/message.ts";
-import type { ChatRequest, ModelOptions, ToolDefinition } from "../chat/request.ts";
+import type { ChatRequest, ToolDefinition } from "../chat/request.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import type { Usage } from "../chat/usage.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
+import { modelOptions } from "./model-options.ts";
 import { orderBlocks } from "./order-blocks.ts";
 import { FencedError } from "./owned-log.ts";
 import { finishReasonOf, type RunningSession, record, StoppedError } from "./run-turn.ts";
@@ -27,6 +28,7 @@ export async function callModel(
 ): Promise<void> {
   const model = session.environment.models.find(turn.model);
   const { provider, dialect } = model;
+  const lastResponseId = turn.answer?.responseId ?? "";
   record(session, turn.turnId, { type: "step-started", step, attempt, model: model.model, provider });
   const usedIds = new Set<string>();
   for (const message of session.state.messages) {
@@ -57,7 +59,7 @@ export async function callModel(
       model: model.model,
       messages: withSystemPrompt(messages, session.config, session.environment.systemPrompt),
       tools: offeredTools(turn, functions),
-      options: modelOptions(turn, step),
+      options: modelOptions(turn.options, step, lastResponseId),
     };
     for await (const events of model.stream(request, signal)) {
       for (const event of events) {
@@ -101,18 +103,4 @@ function offeredTools(turn: TurnState, functions: FunctionIndex): ToolDefinition
     (definition) => !clients.has(definition.name) && (allowed === undefined || allowed.has(definition.name)),
   );
   return [...turn.clientTools, ...ours];
-}
-
-/** A forced tool is forced once: forced at every step, the turn could never end. */
-function modelOptions(turn: TurnState, step: number): ModelOptions {
-  const {
-    maxSteps: _steps,
-    budget: _budget,
-    allowedTools: _tools,
-    timeoutMs: _timeout,
-    metadata: _metadata,
-    ...options
-  } = turn.options;
-  const forced = options.toolChoice !== undefined && options.toolChoice !== "auto" && options.toolChoice !== "none";
-  return step > 1 && forced ? { ...options, toolChoice: "auto" } : options;
 }
