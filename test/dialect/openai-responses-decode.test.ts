@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import fc from "fast-check";
 import { AgentError } from "../../src/chat/error.ts";
 import { arrayOf, objectOf, parseJson } from "../../src/dialect/json.ts";
 import { memberSlices } from "../../src/dialect/json-slices.ts";
@@ -55,6 +56,33 @@ describe("a streamed Responses answer", () => {
       assert.deepEqual(whole.events.at(-1), streamed.events.at(-1), name);
     }
     assert.ok(ended.length > 10);
+  });
+});
+
+/** The events of all streams, with their lines. */
+const pieces = named(".sse").flatMap((name) =>
+  textOfFile(`${name}.sse`)
+    .split(/(?:\r?\n){2}/)
+    .filter((piece) => piece !== ""),
+);
+
+describe("events that come in any order, twice or not at all", () => {
+  test("are an answer or an error that says whose it is", async () => {
+    const anyPieces = fc.array(fc.constantFrom(...pieces), { maxLength: 12 });
+    const end = fc.constantFrom(...pieces.filter((piece) => piece.includes('"response.completed"')));
+    await fc.assert(
+      fc.asyncProperty(anyPieces, end, async (some, last) => {
+        const { blocks, events, error } = await readResponseStream(`${[...some, last].join("\n\n")}\n\n`, 4096);
+        assert.ok(
+          error === undefined || (error instanceof AgentError && error.detail.provider === "test"),
+          String(error),
+        );
+        const ids = blocks.flatMap((block) => (block.type === "tool_use" ? [block.id] : []));
+        assert.equal(new Set(ids).size, ids.length);
+        assert.equal(events.filter(({ type }) => type === "finish").length, error === undefined ? 1 : 0);
+      }),
+      { numRuns: 1000 },
+    );
   });
 });
 
