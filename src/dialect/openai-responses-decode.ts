@@ -156,8 +156,11 @@ function openaiResponsesAnswer(context: DecodeContext) {
       case "response.incomplete":
       case "response.failed":
       case "response.cancelled": {
-        const status = type.slice("response.".length);
-        finish({ status, ...objectOf(event["response"]) }, memberSlices(source).get("response") ?? "");
+        const response = objectOf(event["response"]);
+        // Some end every answer with the same event.
+        const isWorse = ["incomplete", "failed", "cancelled"].includes(textOf(response["status"]));
+        const status = isWorse ? response["status"] : type.slice("response.".length);
+        finish({ ...response, status }, memberSlices(source).get("response") ?? "");
         return;
       }
     }
@@ -236,7 +239,8 @@ function openaiResponsesAnswer(context: DecodeContext) {
   const closeItem = (place: string, wire: JsonObject, source: () => string): void => {
     const type = textOf(wire["type"]);
     const before = byPlace.get(place);
-    if (type === "" || (before?.type === type && before.done)) return;
+    const isOther = type === "function_call" && before?.callId !== textOf(wire["call_id"]);
+    if (type === "" || (before?.type === type && before.done && !isOther)) return;
     const item = openItem(place, wire);
     if (type === "message") closeMessage(item, wire);
     else if (type === "function_call") {
