@@ -87,6 +87,11 @@ export const settings = {
   "limits.max_turn_ms": setting(integer(1, 86_400_000), 30 * 60_000, "Longest turn, in milliseconds."),
   "limits.max_queued_turns": setting(integer(1, 10_000), 16, "Turns that may wait in one session."),
   "limits.max_turns_in_flight": setting(integer(1, 100_000), 512, "Turns that run at the same time."),
+  retry_cut_answers: setting(
+    flag,
+    true,
+    "Ask once more for an answer cut after nothing but text and thinking was shown.",
+  ),
   "limits.drain_ms": setting(integer(0, 3_600_000), 30_000, "Time running turns get to finish at SIGTERM."),
 } as const;
 
@@ -159,6 +164,7 @@ export function readConfig(sources: ConfigSources): Config {
     "limits.max_turn_ms": value("limits.max_turn_ms", settings["limits.max_turn_ms"]),
     "limits.max_queued_turns": value("limits.max_queued_turns", settings["limits.max_queued_turns"]),
     "limits.max_turns_in_flight": value("limits.max_turns_in_flight", settings["limits.max_turns_in_flight"]),
+    retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "limits.drain_ms": value("limits.drain_ms", settings["limits.drain_ms"]),
   };
 }

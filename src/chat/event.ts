@@ -21,4 +21,10 @@ export type ChatEvent =
   | { readonly type: "response"; readonly id?: string; readonly model?: string; readonly upstreamRequestId?: string }
   /** Usage of the whole answer; later ones replace earlier ones. */
   | { readonly type: "usage"; readonly usage: Usage }
-  | { readonly type: "finish"; readonly finishReason: FinishReason; readonly rawFinishReason: string };
+  | {
+      readonly type: "finish";
+      readonly finishReason: FinishReason;
+      readonly rawFinishReason: string;
+      /** The provider paused and wants to be asked to go on, the answer so far being the end of the history. */
+      readonly continues?: true;
+    };

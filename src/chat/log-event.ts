@@ -79,6 +79,8 @@ export type LogEvent =
       readonly attempt: number;
       readonly finishReason: FinishReason;
       readonly rawFinishReason: string;
+      /** The model only paused: the next step asks it to go on. */
+      readonly continues?: true;
       readonly usage?: Usage;
       readonly responseId?: string;
       readonly upstreamRequestId?: string;

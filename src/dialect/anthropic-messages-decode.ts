@@ -394,6 +394,7 @@ function anthropicAnswer(context: DecodeContext) {
       type: "finish",
       finishReason: finishReasonOf(finishWord, callIds.size > 0),
       rawFinishReason: finishWord,
+      ...(finishWord === "pause_turn" ? { continues: true } : {}),
     });
   };
 
@@ -430,7 +431,7 @@ function withMembers(source: string, changes: ReadonlyMap<string, string>): stri
 
 /**
  * What the words of platform.claude.com/docs/en/build-with-claude/handling-stop-reasons mean here. `pause_turn` ends an
- * answer that is to be sent back for the model to go on; it stays visible in the raw word.
+ * answer that is to be sent back for the model to go on.
  */
 function finishReasonOf(word: string, hasCalls: boolean): FinishReason {
   if (word === "max_tokens" || word === "model_context_window_exceeded") return "length";

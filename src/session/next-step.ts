@@ -27,6 +27,7 @@ export function nextStep(state: SessionState, maxSteps: number): NextStep {
 
   // An answer that was cut may hold a cut call: it is never run.
   const wantsTools = answer.finishReason === "tool_calls" || answer.finishReason === "stop";
+  if (answer.continues && answer.calls.length === 0) return callModel(turn, turn.step + 1, 1, maxSteps);
   if (!wantsTools || answer.calls.length === 0) {
     return { type: "finish-turn", finishReason: answer.finishReason === "tool_calls" ? "stop" : answer.finishReason };
   }

@@ -24,6 +24,8 @@ export interface SessionLimits {
   readonly maxQueuedTurns: number;
   /** Turns in flight over all sessions. */
   readonly maxTurnsInFlight: number;
+  /** Whether an answer that is cut after nothing but text and thinking was shown is asked for once more. */
+  readonly retryCutAnswers: boolean;
 }
 
 export const defaultSessionLimits: SessionLimits = {
@@ -33,6 +35,7 @@ export const defaultSessionLimits: SessionLimits = {
   maxParallelTools: 16,
   maxQueuedTurns: 16,
   maxTurnsInFlight: 64,
+  retryCutAnswers: true,
 };
 
 /** What turns need from the rest of the house. */

@@ -42,6 +42,7 @@ export interface TurnState {
 export interface AnswerState {
   readonly finishReason: FinishReason;
   readonly rawFinishReason: string;
+  readonly continues: boolean;
   readonly responseId: string;
   readonly calls: CallState[];
 }
@@ -116,6 +117,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       turn.answer = {
         finishReason: event.finishReason,
         rawFinishReason: event.rawFinishReason,
+        continues: event.continues ?? false,
         responseId: event.responseId ?? "",
         calls: toolUses(message).map((use) => ({ use, started: undefined, result: undefined })),
       };

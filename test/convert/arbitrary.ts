@@ -379,11 +379,12 @@ const eventsByType = {
       attempt: uint32,
       finishReason: fc.constantFrom(...finishReasons),
       rawFinishReason: text,
+      continues: fc.constant<true>(true),
       usage,
       responseId: filledText,
       upstreamRequestId: filledText,
     },
-    ["usage", "responseId", "upstreamRequestId"],
+    ["continues", "usage", "responseId", "upstreamRequestId"],
   ),
   "tool-started": record<EventOf<"tool-started">>(
     { type: is("tool-started"), toolCallId: text, name: text, source: text, readOnly: fc.boolean() },

@@ -139,7 +139,14 @@ const cases: { name: string; script: string; request?: Request; story: string[] 
   {
     name: "a stream that is cut keeps what came",
     script: "- { text: hello world and more, chunk: 5, delay_ms: 1, cut_after: 2 }\n",
-    story: ["step 1", "text hello worl", "end error PROVIDER_UNAVAILABLE"],
+    story: ["step 1", "step 1", "text hello worl", "end error PROVIDER_UNAVAILABLE"],
+  },
+  {
+    name: "an answer cut after a call was named is not asked for again",
+    script: `
+- { text: hm, tool_calls: [{ name: list_files, arguments: { pattern: "*.md" } }], chunk: 2, delay_ms: 1, cut_after: 2 }
+`,
+    story: ["step 1", "text hm", "call list_files ", "end error PROVIDER_UNAVAILABLE"],
   },
 ];
 
@@ -159,6 +166,29 @@ describe("a turn", () => {
       assert.deepEqual(story(oneOff), told, "a one-off turn goes the same way");
     });
   }
+});
+
+test("a cut answer is asked for once more, and what it showed is void", async (context) => {
+  const { client } = await startTestApp(context, {
+    script: `
+- { text: hello world and more, chunk: 5, delay_ms: 1, cut_after: 2, once: true }
+- { text: hello again }
+`,
+  });
+  const { sessionId } = await client.createSession({});
+  const chunks = await collect(client.streamGenerate({ sessionId, messages: [user("go")] }), 1n);
+  assert.deepEqual(
+    chunks.flatMap(({ event }) => (event.case === "stepStarted" ? [[event.value.step, event.value.attempt]] : [])),
+    [
+      [1, 1],
+      [1, 2],
+    ],
+  );
+  const { messages } = await client.listMessages({ sessionId });
+  assert.deepEqual(
+    messages.map((message) => message.contentType.value),
+    ["go", "hello again"],
+  );
 });
 
 test("Generate answers with what StreamGenerate streams", async (context) => {

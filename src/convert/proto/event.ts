@@ -167,7 +167,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
     case "step-finished": {
       const { step, attempt, finishReason, rawFinishReason, responseId = "", upstreamRequestId = "" } = event;
       const usage = event.usage && usageToProto(event.usage);
-      const value = { step, attempt, finishReason, rawFinishReason, usage, responseId, upstreamRequestId };
+      const continues = event.continues ?? false;
+      const value = { step, attempt, finishReason, rawFinishReason, usage, responseId, upstreamRequestId, continues };
       return { case: "stepFinished", value };
     }
     case "tool-started": {
@@ -253,6 +254,7 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
         attempt,
         finishReason: wordFromProto(finishReason, finishReasons, "step_finished.finish_reason"),
         rawFinishReason,
+        continues: event.value.continues || undefined,
         usage: usage && usageFromProto(usage, "step_finished.usage"),
         responseId: presentText(responseId),
         upstreamRequestId: presentText(upstreamRequestId),
