@@ -12,7 +12,7 @@ import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
 import { lockDataDir } from "./log/lock-file.ts";
-import { openSqliteStore } from "./log/sqlite.ts";
+import { openOrRescue } from "./log/open-or-rescue.ts";
 import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
 import { capabilityHandlers, modelHandlers } from "./rpc/capabilities.ts";
 import { errorInterceptor } from "./rpc/error-interceptor.ts";
@@ -26,6 +26,7 @@ import { type RunningServer, startServer } from "./server.ts";
 import type { Models } from "./session/models.ts";
 import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
 import { Sessions } from "./session/sessions.ts";
+import { summaryOfLog } from "./session/summary-of-log.ts";
 import { indexFunctions } from "./tool/function-index.ts";
 import type { FunctionProvider } from "./tool/function-provider.ts";
 import { localFunctions } from "./tool/local.ts";
@@ -81,7 +82,8 @@ export async function startApp({
   const undo = new AsyncDisposableStack();
   try {
     const lock = undo.adopt(lockDataDir(config.data_dir), (held) => held.release());
-    const store = undo.adopt(openSqliteStore(join(config.data_dir, "codeagent.db")), (opened) => opened.close());
+    const path = join(config.data_dir, "codeagent.db");
+    const store = undo.adopt(openOrRescue({ path, report, summaryOfLog, now }), (opened) => opened.close());
     const registry = undo.adopt(
       createProviderRegistry({
         env,

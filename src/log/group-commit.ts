@@ -15,10 +15,17 @@ export class GroupCommit<Operation> {
     this.#commit = commit;
   }
 
-  /** Resolves with the operation's result once it is durable; `read` parses the result. */
+  /** Resolves with the operation's result once it is durable; `read` parses the result, or throws what this one failed with. */
   submit<Result>(operation: Operation, read: (result: unknown) => Result): Promise<Result> {
     return new Promise<Result>((resolve, reject) => {
-      this.#waiting.push({ operation, resolve: (result) => resolve(read(result)), reject });
+      const settle = (result: unknown) => {
+        try {
+          resolve(read(result));
+        } catch (error) {
+          reject(error);
+        }
+      };
+      this.#waiting.push({ operation, resolve: settle, reject });
       this.#running ??= this.#run();
     });
   }

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
+import { isDamage } from "./sqlite-damage.ts";
 import type {
   Append,
   Claim,
@@ -17,7 +18,7 @@ import type {
 } from "./store.ts";
 
 /** Grows with every change of the tables; an older build refuses a newer file. */
-const schemaVersion = 1;
+export const schemaVersion = 1;
 
 const schema = `
 create table if not exists sessions (
@@ -45,27 +46,44 @@ const selectSession = `select *, (select count(*) from inbox
   where inbox.session_id = sessions.id and taken_at is null and inbox.kind = 'turn') as waiting_turns from sessions`;
 
 type Row = Record<string, unknown>;
-type Write = () => unknown;
+
+interface Write {
+  readonly sessionId: string;
+  readonly run: () => void;
+  /** Why this write alone of its group was not done. */
+  error?: AgentError;
+}
 
 /**
  * The embedded store: one SQLite file, WAL, every commit synced to the disk, writes of one moment committed together.
  * One process per file (`lockDataDir`), so whoever owned a session before this process started is dead.
+ * A call that meets damage in the file rejects with `data_loss` and names the session; what is not damaged goes on.
  * @throws {AgentError} `failed_precondition` when the file was written by a newer version.
+ * @throws what SQLite says of a file that it can't open; `openOrRescue` mends it.
  */
 export function openSqliteStore(path: string): Store {
   const database = new DatabaseSync(path);
-  database.exec("pragma journal_mode = wal; pragma synchronous = full; pragma busy_timeout = 5000");
-  const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
-  if (version > schemaVersion) {
+  try {
+    database.exec("pragma journal_mode = wal; pragma synchronous = full; pragma busy_timeout = 5000");
+    const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
+    if (version > schemaVersion) {
+      throw new AgentError(
+        "failed_precondition",
+        `the database has schema version ${version} and this build knows up to ${schemaVersion}; use a newer build`,
+      );
+    }
+    createTables(database);
+    database.exec("update sessions set owner = null where owner is not null");
+  } catch (error) {
     database.close();
-    throw new AgentError(
-      "failed_precondition",
-      `the database has schema version ${version} and this build knows up to ${schemaVersion}; use a newer build`,
-    );
+    throw error;
   }
-  database.exec(`${schema}; pragma user_version = ${schemaVersion}`);
-  database.exec("update sessions set owner = null where owner is not null");
   return new SqliteStore(database);
+}
+
+/** Makes the tables of this version where they are not there yet. */
+export function createTables(database: DatabaseSync): void {
+  database.exec(`${schema}; pragma user_version = ${schemaVersion}`);
 }
 
 class SqliteStore implements Store {
@@ -81,16 +99,18 @@ class SqliteStore implements Store {
   }
 
   createSession(session: NewSession) {
-    return this.#write(() => this.#insertSession(session, 1));
+    return this.#write(session.sessionId, () => this.#insertSession(session, 1));
   }
 
   async readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined> {
-    const row = this.#get(`${selectSession} where id = ? and tenant = ?`, sessionId, tenant);
+    const row = this.#reading(sessionId, () =>
+      this.#get(`${selectSession} where id = ? and tenant = ?`, sessionId, tenant),
+    );
     return row === undefined ? undefined : storedSession(row);
   }
 
   async listSessions(tenant: string, before: SessionPosition | undefined, limit: number) {
-    const rows =
+    const rows = this.#reading("", () =>
       before === undefined
         ? this.#all(`${selectSession} where tenant = ? order by created_at desc, id desc limit ?`, tenant, limit)
         : this.#all(
@@ -99,12 +119,14 @@ class SqliteStore implements Store {
             before.createdMs,
             before.sessionId,
             limit,
-          );
+          ),
+    );
     return rows.map(storedSession);
   }
 
   updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean> {
     return this.#write(
+      sessionId,
       () =>
         this.#run(
           "update sessions set config = ?, config_version = config_version + 1, updated_at = ? where id = ? and config_version = ?",
@@ -117,7 +139,7 @@ class SqliteStore implements Store {
   }
 
   deleteSession(tenant: string, sessionId: string): Promise<boolean> {
-    return this.#write(() => {
+    return this.#write(sessionId, () => {
       if (this.#run("delete from sessions where id = ? and tenant = ?", sessionId, tenant) === 0) return false;
       for (const table of ["events", "inbox", "blobs"])
         this.#run(`delete from ${table} where session_id = ?`, sessionId);
@@ -126,7 +148,7 @@ class SqliteStore implements Store {
   }
 
   forkSession(parentId: string, throughSeq: number, session: NewSession) {
-    return this.#write(() => {
+    return this.#write(parentId, () => {
       if (this.#get("select 1 from sessions where id = ? and tenant = ?", parentId, session.tenant) === undefined)
         return undefined;
       const result = this.#insertSession(session, throughSeq + 1);
@@ -147,7 +169,7 @@ class SqliteStore implements Store {
   }
 
   send(entry: NewInboxEntry): Promise<SentEntry | "full" | undefined> {
-    return this.#write(() => {
+    return this.#write(entry.sessionId, () => {
       const session = this.#get(
         "select next_seq from sessions where id = ? and tenant = ?",
         entry.sessionId,
@@ -187,9 +209,11 @@ class SqliteStore implements Store {
   }
 
   async readInbox(sessionId: string): Promise<readonly InboxEntry[]> {
-    return this.#all(
-      "select key, kind, turn_id, principal, at from inbox where session_id = ? and taken_at is null order by n",
-      sessionId,
+    return this.#reading(sessionId, () =>
+      this.#all(
+        "select key, kind, turn_id, principal, at from inbox where session_id = ? and taken_at is null order by n",
+        sessionId,
+      ),
     ).map((row) => ({
       key: textOf(row, "key"),
       kind: textOf(row, "kind") === "cancel" ? "cancel" : "turn",
@@ -200,16 +224,18 @@ class SqliteStore implements Store {
   }
 
   async readCommand(sessionId: string, key: string) {
-    const row = this.#get(
-      "select body, config from inbox join sessions on id = session_id where session_id = ? and key = ? and taken_at is null",
-      sessionId,
-      key,
+    const row = this.#reading(sessionId, () =>
+      this.#get(
+        "select body, config from inbox join sessions on id = session_id where session_id = ? and key = ? and taken_at is null",
+        sessionId,
+        key,
+      ),
     );
     return row === undefined ? undefined : { body: bytesOf(row, "body"), config: bytesOf(row, "config") };
   }
 
   claim(sessionId: string): Promise<Claim | undefined> {
-    return this.#write(() => {
+    return this.#write(sessionId, () => {
       const before = this.#get("select owner, token from sessions where id = ?", sessionId);
       if (before === undefined || before["owner"] !== null) return undefined;
       const token = randomBytes(16).toString("hex");
@@ -230,7 +256,7 @@ class SqliteStore implements Store {
   }
 
   release(sessionId: string, fence: Fence, unfinished: boolean): Promise<boolean> {
-    return this.#write(() => {
+    return this.#write(sessionId, () => {
       const waits =
         unfinished ||
         this.#get("select 1 from inbox where session_id = ? and taken_at is null limit 1", sessionId) !== undefined;
@@ -246,7 +272,7 @@ class SqliteStore implements Store {
   }
 
   append(append: Append): Promise<{ readonly baseSeq: number } | undefined> {
-    return this.#write(() => {
+    return this.#write(append.sessionId, () => {
       const count = append.events.length;
       const row = this.#get(
         "update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary) where id = ? and epoch = ? and token = ? returning next_seq",
@@ -286,37 +312,43 @@ class SqliteStore implements Store {
   }
 
   async runnableSessions(limit: number): Promise<readonly string[]> {
-    return this.#all("select id from sessions where runnable = 1 and owner is null order by id limit ?", limit).map(
-      (row) => textOf(row, "id"),
-    );
+    return this.#reading("", () =>
+      this.#all("select id from sessions where runnable = 1 and owner is null order by id limit ?", limit),
+    ).map((row) => textOf(row, "id"));
   }
 
   async readEvents(sessionId: string, afterSeq: number, limit: number, limitBytes: number) {
-    const events: StoredEvent[] = [];
-    let bytes = 0;
-    const statement = this.#statement(
-      "select seq, body from events where session_id = ? and seq > ? order by seq limit ?",
-    );
-    for (const row of statement.iterate(sessionId, afterSeq, limit)) {
-      const event = storedEvent(row);
-      events.push(event);
-      bytes += event.body.length;
-      if (bytes >= limitBytes) break;
-    }
-    return events;
+    return this.#reading(sessionId, () => {
+      const events: StoredEvent[] = [];
+      let bytes = 0;
+      const statement = this.#statement(
+        "select seq, body from events where session_id = ? and seq > ? order by seq limit ?",
+      );
+      for (const row of statement.iterate(sessionId, afterSeq, limit)) {
+        const event = storedEvent(row);
+        events.push(event);
+        bytes += event.body.length;
+        if (bytes >= limitBytes) break;
+      }
+      return events;
+    });
   }
 
   async readHistory(sessionId: string, afterSeq: number, limit: number): Promise<readonly StoredEvent[]> {
-    return this.#all(
-      "select seq, body from events where session_id = ? and seq > ? and kind not in ('block-start', 'block-delta', 'tool-output') order by seq limit ?",
-      sessionId,
-      afterSeq,
-      limit,
+    return this.#reading(sessionId, () =>
+      this.#all(
+        "select seq, body from events where session_id = ? and seq > ? and kind not in ('block-start', 'block-delta', 'tool-output') order by seq limit ?",
+        sessionId,
+        afterSeq,
+        limit,
+      ),
     ).map(storedEvent);
   }
 
   async readBlob(sessionId: string, digest: string): Promise<Uint8Array | undefined> {
-    const row = this.#get("select body from blobs where session_id = ? and digest = ?", sessionId, digest);
+    const row = this.#reading(sessionId, () =>
+      this.#get("select body from blobs where session_id = ? and digest = ?", sessionId, digest),
+    );
     return row === undefined ? undefined : bytesOf(row, "body");
   }
 
@@ -369,34 +401,63 @@ class SqliteStore implements Store {
     }
   }
 
-  #write<Result>(operation: () => Result): Promise<Result> {
+  #write<Result>(sessionId: string, operation: () => Result): Promise<Result> {
     if (this.#closed) return Promise.reject(new AgentError("unavailable", "the store is closed"));
     let outcome: { value: Result } | undefined;
-    return this.#commits.submit(
-      () => {
+    const write: Write = {
+      sessionId,
+      run: () => {
         outcome = { value: operation() };
       },
-      () => {
-        if (outcome === undefined) throw new AgentError("internal", "a committed write left no result");
-        return outcome.value;
-      },
-    );
+    };
+    return this.#commits.submit(write, () => {
+      if (write.error !== undefined) throw write.error;
+      if (outcome === undefined) throw new AgentError("internal", "a committed write left no result");
+      return outcome.value;
+    });
   }
 
   async #commit(writes: readonly Write[]): Promise<readonly unknown[]> {
     try {
+      this.#transaction(writes);
+    } catch (cause) {
+      if (!isDamage(cause)) throw storeError(cause, "");
+      // Damage is somewhere: a write that does not touch it is not to fail for one that does.
+      for (const write of writes) {
+        try {
+          this.#transaction([write]);
+        } catch (error) {
+          write.error = storeError(error, write.sessionId);
+        }
+      }
+    }
+    return writes.map(() => undefined);
+  }
+
+  #transaction(writes: readonly Write[]): void {
+    try {
       this.#database.exec("begin immediate");
-      for (const write of writes) write();
+      for (const write of writes) write.run();
       this.#database.exec("commit");
     } catch (cause) {
       try {
         if (this.#database.isTransaction) this.#database.exec("rollback");
       } catch (rollbackError) {
-        throw storeError(new AggregateError([cause, rollbackError], "rollback failed"));
+        throw new AggregateError([cause, rollbackError], "rollback failed");
       }
-      throw storeError(cause);
+      throw cause;
     }
-    return writes.map(() => undefined);
+  }
+
+  /** @param sessionId what is read; empty for more than one session */
+  #reading<Value>(sessionId: string, read: () => Value): Value {
+    try {
+      return read();
+    } catch (error) {
+      // A statement whose iteration failed says the same of whatever it is asked next.
+      this.#statements.clear();
+      throw storeError(error, sessionId);
+    }
   }
 
   #statement(sql: string): StatementSync {
@@ -413,25 +474,28 @@ class SqliteStore implements Store {
   }
 
   #get(sql: string, ...values: (string | number | Uint8Array | null)[]): Row | undefined {
-    return inOurWords(() => this.#statement(sql).get(...values));
+    return this.#statement(sql).get(...values);
   }
 
   #all(sql: string, ...values: (string | number | Uint8Array | null)[]): Row[] {
-    return inOurWords(() => this.#statement(sql).all(...values));
+    return this.#statement(sql).all(...values);
   }
 }
 
-function inOurWords<Value>(read: () => Value): Value {
-  try {
-    return read();
-  } catch (error) {
-    throw storeError(error);
-  }
-}
-
-/** Errors of SQLite in our own words: a full disk is the operator's to mend, the rest is the store being unreachable. */
-function storeError(cause: unknown): AgentError {
+/**
+ * Errors of SQLite in our own words: a full disk and a damaged file are the operator's to mend, the rest is the store being
+ * unreachable.
+ */
+function storeError(cause: unknown, sessionId: string): AgentError {
   if (cause instanceof AgentError) return cause;
+  if (isDamage(cause)) {
+    const what = sessionId === "" ? "the list of sessions" : `session ${sessionId}`;
+    return new AgentError(
+      "data_loss",
+      `${what} can't be read or written whole: the server's database is damaged there; restarting the server rescues what can be read`,
+      { metadata: sessionId === "" ? {} : { sessionId }, cause },
+    );
+  }
   const message = cause instanceof Error ? cause.message : String(cause);
   if (/disk is full|SQLITE_FULL/i.test(message)) {
     return new AgentError(
