@@ -180,7 +180,10 @@ export async function resolveWorkspace(path: string, roots: readonly string[]): 
       if (error.problem === "invalid") throw refused("invalid_request", error.message);
     }
   }
-  throw refused("permission_denied", `${shown(path)} is outside the directories this server allows`);
+  throw refused(
+    "permission_denied",
+    `${shown(path)} is outside the directories this server allows; name one inside its workspace or its workspace_roots`,
+  );
 }
 
 function refused(kind: AgentErrorKind, description: string): AgentError {
