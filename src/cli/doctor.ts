@@ -6,7 +6,9 @@ import { DatabaseSync } from "node:sqlite";
 import { rgPath } from "@vscode/ripgrep";
 import type { Config } from "../config.ts";
 import { anthropic } from "../provider/anthropic.ts";
+import { deepseek } from "../provider/deepseek.ts";
 import { forward } from "../provider/forward.ts";
+import { kimi } from "../provider/kimi.ts";
 import { openai } from "../provider/openai.ts";
 import { openaiResponses } from "../provider/openai-responses.ts";
 import type { ProviderSpec } from "../provider/provider-spec.ts";
@@ -33,10 +35,15 @@ const leastNodeMajor = 24;
 const reachLimitMs = 3000;
 const leastFreeBytes = 64 * 1024 * 1024;
 const fewFreeBytes = 1024 * 1024 * 1024;
-const providers = { openai, "openai-responses": openaiResponses, anthropic, forward, scripted } satisfies Record<
-  ProviderId,
-  ProviderSpec
->;
+const providers = {
+  openai,
+  "openai-responses": openaiResponses,
+  anthropic,
+  deepseek,
+  kimi,
+  forward,
+  scripted,
+} satisfies Record<ProviderId, ProviderSpec>;
 
 /**
  * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent.

@@ -206,7 +206,7 @@ function encodeAssistant(message: Message, quirks: Quirks, withThinking: boolean
       role: "assistant",
       name: message.name || undefined,
       content: text === "" ? quirks.emptyContent : text,
-      ...(thinking === "" ? {} : { [quirks.thinkingField]: thinking }),
+      ...(thinking === "" && !(quirks.emptyThinking && calls.length > 0) ? {} : { [quirks.thinkingField]: thinking }),
       tool_calls:
         calls.length === 0
           ? undefined

@@ -9,6 +9,11 @@ export interface Quirks {
    * or all. Default `none`.
    */
   readonly thinkingReplay: "none" | "tool-turn" | "all";
+  /**
+   * An assistant message with tool calls always has the thinking field, as an empty text where no thinking goes back.
+   * Default false.
+   */
+  readonly emptyThinking: boolean;
   /** A stream's usage has to be asked for by `stream_options.include_usage`. Default true. */
   readonly usageOption: boolean;
   /** How a developer message is called. Default `system`, which every endpoint knows. */
@@ -32,6 +37,7 @@ export const defaultQuirks: Quirks = {
   maxTokensField: "max_tokens",
   thinkingField: "reasoning_content",
   thinkingReplay: "none",
+  emptyThinking: false,
   usageOption: true,
   developerRole: "system",
   reasoningEffort: true,

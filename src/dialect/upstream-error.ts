@@ -74,6 +74,11 @@ const contextWords =
 const authWords = /auth|api[ _-]?key|permission|forbidden/i;
 const rateWords = /rate[ _-]?limit|too many requests|throttl|quota/i;
 const busyWords = /overload|unavailable|server[ _-]?error|internal|timeout|capacity/i;
+const paymentWords: ReadonlySet<string> = new Set([
+  "insufficient_quota",
+  "billing_not_active",
+  "exceeded_current_quota_error",
+]);
 const rejectedWords = /invalid|bad[ _-]?request|content[ _-]?(filter|policy)|tool_use_failed|unsupported/i;
 
 /** What the caller must know of a fault: its kind, whether to try again, and the provider's own words. */
@@ -99,9 +104,7 @@ export function upstreamError(fault: UpstreamFault, context: UpstreamErrorContex
 
 /** The account has nothing left: a 429 that waiting does not cure. */
 export function needsPayment(fault: UpstreamFault): boolean {
-  return (
-    fault.code === "insufficient_quota" || fault.type === "insufficient_quota" || fault.code === "billing_not_active"
-  );
+  return paymentWords.has(fault.code) || paymentWords.has(fault.type);
 }
 
 function kindOf(status: number | undefined, fault: UpstreamFault): AgentErrorKind {

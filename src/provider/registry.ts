@@ -7,8 +7,10 @@ import type { ChatRequest } from "../chat/request.ts";
 import { type DialectId, dialects } from "../dialect/dialect.ts";
 import { defaultQuirks, type Quirks } from "../dialect/quirks.ts";
 import { anthropic } from "./anthropic.ts";
+import { deepseek } from "./deepseek.ts";
 import { forward } from "./forward.ts";
 import { createHttpSender, type SendHttp } from "./http-request.ts";
+import { kimi } from "./kimi.ts";
 import { openai } from "./openai.ts";
 import { openaiResponses } from "./openai-responses.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
@@ -20,6 +22,8 @@ const providerSpecs = [
   openai,
   openaiResponses,
   anthropic,
+  deepseek,
+  kimi,
   forward,
   scripted,
 ] as const satisfies readonly ProviderSpec[];

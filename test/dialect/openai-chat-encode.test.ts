@@ -154,6 +154,28 @@ const histories: readonly { name: string; messages: Message[]; quirks?: Partial<
     ],
   },
   {
+    name: "calls without thinking, where the field is wanted with all calls",
+    messages: [
+      message("user", text("1")),
+      message("assistant", { type: "thinking", thinking: "old" }, call("a")),
+      message("tool", result("a", "x")),
+      message("assistant", { type: "thinking", thinking: "old" }, text("One")),
+      message("user", text("2")),
+      message("assistant", call("b")),
+      message("tool", result("b", "y")),
+    ],
+    quirks: { thinkingReplay: "tool-turn", emptyThinking: true },
+    sent: [
+      { role: "user", content: "1" },
+      { role: "assistant", content: null, reasoning_content: "", tool_calls: [sentCall("a")] },
+      { role: "tool", tool_call_id: "a", content: "x" },
+      { role: "assistant", content: "One" },
+      { role: "user", content: "2" },
+      { role: "assistant", content: null, reasoning_content: "", tool_calls: [sentCall("b")] },
+      { role: "tool", tool_call_id: "b", content: "y" },
+    ],
+  },
+  {
     name: "a call with no arguments is sent with none",
     messages: [message("assistant", call("a", "")), message("tool", result("a", ""))],
     sent: [

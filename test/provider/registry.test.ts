@@ -15,6 +15,8 @@ describe("the registry of providers", () => {
         ["openai", true],
         ["openai-responses", true],
         ["anthropic", false],
+        ["deepseek", false],
+        ["kimi", false],
         ["forward", false],
         ["scripted", false],
       ],
@@ -36,7 +38,7 @@ describe("the registry of providers", () => {
     {
       model: "nobody/m",
       kind: "not_found",
-      says: /"nobody\/m" has no known provider.*openai, openai-responses, anthropic, forward, scripted/,
+      says: /"nobody\/m" has no known provider.*openai, openai-responses, anthropic, deepseek, kimi, forward, scripted/,
     },
     { model: "m", kind: "not_found", says: /no known provider/ },
     { model: "__proto__/m", kind: "not_found", says: /no known provider/ },
