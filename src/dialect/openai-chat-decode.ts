@@ -6,6 +6,7 @@ import type { DecodeContext } from "./dialect.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "./json.ts";
 import { usageFromOpenaiChat } from "./openai-chat-usage.ts";
 import { pairedText } from "./paired-text.ts";
+import { type TaggedPiece, thinkTags } from "./think-tags.ts";
 import { faultFromJson, upstreamError } from "./upstream-error.ts";
 
 /** Reads a streamed answer. A stream is whole when it gave a finish reason or its `[DONE]`; one of them is enough. */
@@ -97,6 +98,7 @@ function openaiChatAnswer(context: DecodeContext) {
   let events: ChatEvent[] = [];
   const at = blockCursor();
   const whole = pairedText();
+  const tags = context.quirks.thinkTags ? thinkTags() : undefined;
   const calls = new Map<string, ToolCall>();
   const allCalls: ToolCall[] = [];
   let lastCall: ToolCall | undefined;
@@ -186,14 +188,32 @@ function openaiChatAnswer(context: DecodeContext) {
   };
 
   const readContent = (content: unknown): void => {
-    if (typeof content === "string") addText("text", content);
+    if (typeof content === "string") addTagged(content);
     else if (isJsonObject(content)) addText("text", JSON.stringify(content));
     for (const part of arrayOf(content)) {
-      if (typeof part === "string") addText("text", part);
+      if (typeof part === "string") addTagged(part);
       const { type, text, thinking } = objectOf(part);
-      if (type === "text" || type === "output_text") addText("text", textOf(text));
+      if (type === "text" || type === "output_text") addTagged(textOf(text));
       if (type === "refusal") addText("refusal", textOf(objectOf(part)["refusal"]));
       if (type === "thinking") addThinking(typeof thinking === "string" ? thinking : partsText(thinking));
+    }
+  };
+
+  /** Text that may have thinking in tags. */
+  const addTagged = (text: string): void => {
+    if (tags === undefined) {
+      addText("text", text);
+      return;
+    }
+    // What waits for the rest of its tag counts as said, too.
+    said ||= text !== "";
+    addPieces(tags.add(text));
+  };
+
+  const addPieces = (pieces: readonly TaggedPiece[]): void => {
+    for (const { type, text } of pieces) {
+      if (type === "thinking") addThinking(text);
+      else addText("text", text);
     }
   };
 
@@ -235,6 +255,7 @@ function openaiChatAnswer(context: DecodeContext) {
     const argumentsText = isJsonObject(given) ? JSON.stringify(given) : textOf(given);
     if (id === "" && name === "" && argumentsText === "") return;
     said = true;
+    addPieces(tags?.flush() ?? []);
     const call = callOf(delta["index"], id, name, argumentsText);
     lastCall = call;
     if (!call.started) {
@@ -296,6 +317,7 @@ function openaiChatAnswer(context: DecodeContext) {
 
   const finish = (): void => {
     doneSeen = true;
+    addPieces(tags?.flush() ?? []);
     for (const call of allCalls) {
       if (call.started) continue;
       if (call.name === "") throw unreadable("a tool call without a name", call.held || call.id, context);

@@ -14,6 +14,8 @@ export interface Quirks {
    * Default false.
    */
   readonly emptyThinking: boolean;
+  /** `<think>` tags at the beginning of the content hold thinking, in Chat Completions. Default false. */
+  readonly thinkTags: boolean;
   /** A stream's usage has to be asked for by `stream_options.include_usage`. Default true. */
   readonly usageOption: boolean;
   /** How a developer message is called. Default `system`, which every endpoint knows. */
@@ -38,6 +40,7 @@ export const defaultQuirks: Quirks = {
   thinkingField: "reasoning_content",
   thinkingReplay: "none",
   emptyThinking: false,
+  thinkTags: false,
   usageOption: true,
   developerRole: "system",
   reasoningEffort: true,
