@@ -87,7 +87,10 @@ export async function startApp({
     const registry = undo.adopt(
       createProviderRegistry({
         env,
-        settings: config["scripted.file"] === "" ? {} : { scripted: { file: config["scripted.file"] } },
+        settings: {
+          endpoints: config.providers,
+          ...(config["scripted.file"] === "" ? {} : { scripted: { file: config["scripted.file"] } }),
+        },
       }),
       (opened) => opened.close(),
     );

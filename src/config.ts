@@ -2,6 +2,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { parse } from "yaml";
+import { readNamedEndpoint } from "./provider/named-endpoint.ts";
+import type { NamedEndpoint } from "./provider/registry.ts";
 
 /** Reads one value; throws a sentence that says what is wanted. */
 type Read<Value> = (value: unknown, base: string) => Value;
@@ -99,7 +101,10 @@ type Settings = typeof settings;
 export type SettingKey = keyof Settings;
 
 /** All settings, each with its value. */
-export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setting<infer Value> ? Value : never };
+export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setting<infer Value> ? Value : never } & {
+  /** Endpoints of the operator's own; from the file only. */
+  readonly providers: readonly NamedEndpoint[];
+};
 
 export interface ConfigSources {
   /** Path of the YAML file; without it `codeagent.yaml` in the working directory, if there is one. */
@@ -120,7 +125,7 @@ export function readConfig(sources: ConfigSources): Config {
   const file = sources.file ?? join(workingDirectory, "codeagent.yaml");
   const fromFile = sources.file !== undefined || existsSync(file) ? readFile(file) : new Map<string, unknown>();
   for (const key of fromFile.keys()) {
-    if (!Object.hasOwn(settings, key))
+    if (key !== "providers" && !key.startsWith(providersPrefix) && !Object.hasOwn(settings, key))
       throw new Error(`${file}: there is no setting ${key}; there are: ${Object.keys(settings).join(", ")}`);
   }
   const value = <Value>(key: SettingKey, { read, byDefault }: Setting<Value>): Value => {
@@ -143,6 +148,7 @@ export function readConfig(sources: ConfigSources): Config {
     return written === undefined ? byDefault : readFrom(`${key} in ${file}`, written, resolve(file, ".."));
   };
   return {
+    providers: providersOf(fromFile, file),
     host: value("host", settings.host),
     port: value("port", settings.port),
     data_dir: value("data_dir", settings.data_dir),
@@ -167,6 +173,15 @@ export function readConfig(sources: ConfigSources): Config {
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "limits.drain_ms": value("limits.drain_ms", settings["limits.drain_ms"]),
   };
+}
+
+const providersPrefix = "providers.";
+
+function providersOf(fromFile: ReadonlyMap<string, unknown>, file: string): NamedEndpoint[] {
+  if (fromFile.has("providers")) throw new Error(`${file}: providers: endpoints by their names are wanted`);
+  return [...fromFile]
+    .filter(([key]) => key.startsWith(providersPrefix))
+    .map(([key, value]) => readNamedEndpoint(key.slice(providersPrefix.length), value, `${file}: ${key}`));
 }
 
 /** The name of a setting in the environment. */

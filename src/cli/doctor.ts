@@ -144,7 +144,8 @@ async function modelsAndProviders(
   const file = config["scripted.file"];
   let registry: ProviderRegistry;
   try {
-    registry = createProviderRegistry({ env, settings: file === "" ? {} : { scripted: { file } } });
+    const settings = { endpoints: config.providers, ...(file === "" ? {} : { scripted: { file } }) };
+    registry = createProviderRegistry({ env, settings });
   } catch (error) {
     return [{ state: "failed", what: "script", detail: sentenceOf(error) }];
   }
@@ -153,7 +154,8 @@ async function modelsAndProviders(
     const chosen = config.model.split("/", 1)[0];
     const found = await Promise.all(
       registry.list().map(({ id, configured }): Promise<Finding> | Finding => {
-        const spec = Object.values<ProviderSpec>(providers).find((candidate) => candidate.id === id);
+        const specs = [...Object.values<ProviderSpec>(providers), ...config.providers.map((named) => named.spec)];
+        const spec = specs.find((candidate) => candidate.id === id);
         if (configured && spec !== undefined) return reach(spec, env, id === chosen, redactor);
         return { state: "none", what: id, detail: `not configured: ${whatIsMissing(registry, id)}` };
       }),

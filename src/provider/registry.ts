@@ -17,8 +17,8 @@ import type { ProviderSpec } from "./provider-spec.ts";
 import { createScriptedSender, scripted } from "./scripted.ts";
 import { type CallMeans, defaultTimeouts, type Endpoint, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
 
-/** Every provider there is. */
-const providerSpecs = [
+/** Every provider there is without being configured. */
+export const providerSpecs = [
   openai,
   openaiResponses,
   anthropic,
@@ -38,7 +38,15 @@ export interface ProviderSettings {
   readonly quirks?: Partial<Quirks>;
 }
 
+/** An endpoint of the operator's own, used as `<id>/model`. */
+export interface NamedEndpoint {
+  readonly spec: ProviderSpec;
+  readonly settings: ProviderSettings;
+}
+
 export interface ProviderRegistrySettings {
+  /** Endpoints besides the known providers; their ids differ from those and from each other. */
+  readonly endpoints?: readonly NamedEndpoint[];
   readonly providers?: { readonly [Id in ProviderId]?: ProviderSettings };
   /** Path of the script that the provider `scripted` answers from; it is read once. */
   readonly scripted?: { readonly file: string };
@@ -61,7 +69,7 @@ export interface ProviderInfo {
 
 /** A model that can be called. */
 export interface ResolvedModel {
-  readonly provider: ProviderId;
+  readonly provider: string;
   /** The model's own name, without its provider. */
   readonly model: string;
   readonly dialect: DialectId;
@@ -106,6 +114,9 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
   const http = createHttpSender();
   const script = settings.scripted === undefined ? undefined : readScript(settings.scripted.file, means);
   const endpoints = new Map<string, Endpoint | Unconfigured>();
+  const named = settings.endpoints ?? [];
+  const specs: readonly ProviderSpec[] = [...providerSpecs, ...named.map(({ spec }) => spec)];
+  for (const { spec, settings: own } of named) endpoints.set(spec.id, endpointOf(spec, own, options.env, http.send));
   for (const spec of providerSpecs) {
     const send: SendHttp | undefined = spec.id === scripted.id ? script : http.send;
     endpoints.set(
@@ -117,7 +128,7 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
   }
   return {
     list: () =>
-      providerSpecs.map(({ id, dialect, features }) => ({
+      specs.map(({ id, dialect, features }) => ({
         id,
         dialect,
         features,
@@ -129,10 +140,10 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       const slash = model.indexOf("/");
       const word = slash === -1 ? model : model.slice(0, slash);
       const name = slash === -1 ? "" : model.slice(slash + 1);
-      const spec = providerSpecs.find(({ id }) => id === word);
+      const spec = specs.find(({ id }) => id === word);
       if (spec === undefined || name === "") {
         const what = spec === undefined ? "has no known provider" : `names no model of ${spec.id}`;
-        const ids = providerSpecs.map(({ id }) => id).join(", ");
+        const ids = specs.map(({ id }) => id).join(", ");
         throw new AgentError(
           "not_found",
           `the model ${JSON.stringify(model.slice(0, 100))} ${what}; write provider/model, with one of the providers ${ids}`,
