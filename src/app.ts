@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdirSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { CodeAgentService, file_codeagent_v1_code_agent } from "../gen/codeagent/v1/code_agent_pb.ts";
@@ -11,6 +11,7 @@ import { file_codeagent_v1_skill_service } from "../gen/codeagent/v1/skill_servi
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
+import { makeDataDir } from "./data-dir.ts";
 import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
@@ -78,7 +79,7 @@ export async function startApp({
   refuseWhatIsToCome(env);
   const token = tokenFrom(config);
   const tls = tlsFrom(config);
-  mkdirSync(config.data_dir, { recursive: true, mode: 0o700 });
+  makeDataDir(config.data_dir);
   const undo = new AsyncDisposableStack();
   try {
     const lock = undo.adopt(lockDataDir(config.data_dir), (held) => held.release());
@@ -95,6 +96,8 @@ export async function startApp({
       (opened) => opened.close(),
     );
     const roots = config.workspace_roots.length === 0 ? [config.workspace] : config.workspace_roots;
+    if (!existsSync(config.workspace))
+      throw new Error(`workspace: ${config.workspace} does not exist; make it or name another`);
     const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
@@ -110,6 +113,7 @@ export async function startApp({
         maxTurnMs: config["limits.max_turn_ms"],
         maxQueuedTurns: config["limits.max_queued_turns"],
         maxTurnsInFlight: config["limits.max_turns_in_flight"],
+        retryCutAnswers: config.retry_cut_answers,
       },
       now,
       newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,
@@ -256,8 +260,10 @@ function refuseWhatIsToCome(env: AppOptions["env"]): void {
 }
 
 function tokenFrom(config: Config): string {
-  if (config.token_file === "") return config.token;
-  return readText("token_file", config.token_file).trim();
+  const token = config.token_file === "" ? config.token : readText("token_file", config.token_file).trim();
+  const named = config.token_file !== "" || config.token !== "";
+  if (named && token.trim() === "") throw new Error("the token is blank; set a text of at least 16 characters, or none");
+  return token;
 }
 
 function tlsFrom(config: Config): { cert: string; key: string } | undefined {
