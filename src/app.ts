@@ -262,7 +262,8 @@ function refuseWhatIsToCome(env: AppOptions["env"]): void {
 function tokenFrom(config: Config): string {
   const token = config.token_file === "" ? config.token : readText("token_file", config.token_file).trim();
   const named = config.token_file !== "" || config.token !== "";
-  if (named && token.trim() === "") throw new Error("the token is blank; set a text of at least 16 characters, or none");
+  if (named && token.trim() === "")
+    throw new Error("the token is blank; set a text of at least 16 characters, or none");
   return token;
 }
 
