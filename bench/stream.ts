@@ -25,11 +25,13 @@ interface Peer {
 export async function measureStreams({ quick, profileDir }: BenchOptions): Promise<Measured[]> {
   await using upstream = await startProcess("upstream.ts");
   await using service = await startProcess("service.ts", [upstream.ready], profileDir);
+  await using slower = await startProcess("service.ts", [upstream.ready, "connect"]);
   await using bare = await startProcess("bare.ts", [upstream.ready]);
   const bareRead = reader(bare);
   const peers: Record<string, Peer> = {
     "connect-node, one message per delta": { read: bareRead, process: bare },
     codeagent: { read: reader(service, "forward/"), process: service },
+    "codeagent, without its fast path": { read: reader(slower, "forward/"), process: slower },
     "upstream read directly": { read: (model) => readDirectly(upstream.ready, model) },
   };
   const fromMemory: Peer = { read: (model) => bareRead(model.replace(/^[a-z]+/, "memory")), process: bare };

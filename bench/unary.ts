@@ -15,15 +15,19 @@ import { readUpstream } from "./upstream-client.ts";
 export async function measureUnary({ quick, profileDir }: BenchOptions): Promise<Measured[]> {
   await using upstream = await startProcess("upstream.ts");
   await using service = await startProcess("service.ts", [upstream.ready], profileDir);
+  await using slower = await startProcess("service.ts", [upstream.ready, "connect"]);
   await using bare = await startProcess("bare.ts", [upstream.ready]);
   const bareClient = grpcClient(bare.ready);
   const serviceClient = grpcClient(service.ready);
+  const slowerClient = grpcClient(slower.ready);
   const calls = quick ? 50 : 500;
   const measured: Measured[] = [];
   for (const inFlight of [1, 8, 32]) {
     const runs = {
       "upstream asked directly": () => timed(calls, inFlight, () => askDirectly(upstream.ready)),
       codeagent: () => timed(calls, inFlight, () => generate(serviceClient, "forward/whole-1"), service),
+      "codeagent, without its fast path": () =>
+        timed(calls, inFlight, () => generate(slowerClient, "forward/whole-1"), slower),
       "connect-node, upstream asked": () => timed(calls, inFlight, () => generate(bareClient, "whole-1"), bare),
       "connect-node, from memory": () => timed(calls, inFlight, () => generate(bareClient, "memory-1"), bare),
     };

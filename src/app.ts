@@ -16,8 +16,9 @@ import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
 import { capabilityHandlers, modelHandlers } from "./rpc/capabilities.ts";
-import { errorInterceptor } from "./rpc/error-interceptor.ts";
-import { generateHandlers } from "./rpc/generate.ts";
+import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
+import { generateHandlers, turnCalls } from "./rpc/generate.ts";
+import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
 import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
@@ -50,6 +51,8 @@ export interface AppOptions {
   readonly functions?: readonly FunctionProvider[];
   /** Milliseconds since 1970; default the system's clock. */
   readonly now?: () => number;
+  /** Answers turns asked for over plain gRPC without going through Connect's library; default true. */
+  readonly grpcFastPath?: boolean;
 }
 
 export interface App {
@@ -75,6 +78,7 @@ export async function startApp({
   report,
   functions: added = [],
   now = Date.now,
+  grpcFastPath = true,
 }: AppOptions): Promise<App> {
   refuseWhatIsToCome(env);
   const token = tokenFrom(config);
@@ -136,9 +140,11 @@ export async function startApp({
       functions,
     };
     const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
+    const turns = turnCalls(sessions);
+    const reportFault: ReportFault = (message, facts) => report("error", message, facts);
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
-        ...generateHandlers(sessions, stopping.signal),
+        ...generateHandlers(turns, sessions, stopping.signal),
         ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolve(name)),
         ...capabilityHandlers(capabilities),
         compactSession: methodToCome(
@@ -182,7 +188,8 @@ export async function startApp({
         writeMaxBytes: 2 * config["limits.max_message_bytes"] + 1024 * 1024,
       },
       routes,
-      connect: { interceptors: [errorInterceptor((message, facts) => report("error", message, facts))] },
+      connect: { interceptors: [errorInterceptor(reportFault)] },
+      ...(grpcFastPath ? { grpcCalls: encodedTurnCalls(turns, reportFault) } : {}),
       log: report,
       ...(token === "" ? {} : { token }),
       ...(tls === undefined ? {} : { tls }),

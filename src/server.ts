@@ -12,6 +12,7 @@ import {
   universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
 import { createDoorkeeper } from "./server/doorkeeper.ts";
+import { createGrpcAnswerer, type GrpcCall, isPlainGrpc } from "./server/grpc-call.ts";
 import { withPlainGrpcMessage } from "./server/grpc-message.ts";
 import { limitCallTimeout } from "./server/limit-call-timeout.ts";
 import { defaultServerLimits, type ServerLimits } from "./server/limits.ts";
@@ -50,6 +51,11 @@ export interface ServerOptions {
   routes: (router: ConnectRouter) => void;
   /** Further options for the RPC handlers. What they say wins over `limits`. */
   connect?: Partial<Omit<ConnectNodeAdapterOptions, "routes" | "fallback" | "requestPathPrefix" | "shutdownSignal">>;
+  /**
+   * Methods, by path, that are answered over HTTP/2 without the library when they are asked for in plain gRPC with
+   * uncompressed messages. `routes` has to have them too, for every other protocol.
+   */
+  grpcCalls?: ReadonlyMap<string, GrpcCall>;
   /** Serves what is no RPC. The default answers 404. */
   fallback?: (request: ServerRequest, response: ServerResponse) => void | Promise<void>;
   /** Told of faults of our own, never of callers' mistakes. */
@@ -359,6 +365,10 @@ function createServe(
   });
   options.routes(router);
   const calls = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+  const grpcCalls = options.grpcCalls ?? new Map<string, GrpcCall>();
+  const answerGrpc = createGrpcAnswerer(limits, shutdownSignal, (path, error) =>
+    options.log?.("error", "an answer could not be sent", { path, error }),
+  );
   const fallback = options.fallback ?? answerNotFound;
 
   const onFailure = (request: ServerRequest, response: ServerResponse, error: unknown): void => {
@@ -382,6 +392,11 @@ function createServe(
     const refusal = checkQuery(request) ?? limitCallTimeout(request, limits.callTimeoutMs);
     if (refusal !== undefined) {
       refuse(request, response, refusal);
+      return;
+    }
+    const grpcCall = grpcCalls.get(path);
+    if (grpcCall !== undefined && isPlainGrpc(request)) {
+      answerGrpc(request, response, grpcCall).catch((error: unknown) => onFailure(request, response, error));
       return;
     }
     call(universalRequestFromNodeRequest(request, response, undefined, contextValues?.(request)))

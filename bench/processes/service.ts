@@ -1,4 +1,5 @@
-// The service as `codeagent serve` runs it, over a folder of its own, with one more tool that returns at once.
+// The service as `codeagent serve` runs it, over a folder of its own, with one more tool that returns at once. With
+// `connect` as the second argument, all calls go through Connect's library.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,7 +10,7 @@ const { startApp } = await import("../../src/app.ts");
 const { readConfig } = await import("../../src/config.ts");
 const { answerParent } = await import("../harness.ts");
 
-const [upstreamUrl = ""] = process.argv.slice(2);
+const [upstreamUrl = "", way = ""] = process.argv.slice(2);
 const folder = mkdtempSync(join(tmpdir(), "codeagent-bench-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 const app = await startApp({
@@ -22,6 +23,7 @@ const app = await startApp({
   report: (level, message, facts) => {
     if (level === "error") console.error(message, facts);
   },
+  grpcFastPath: way !== "connect",
   functions: [
     {
       source: "bench",

@@ -13,33 +13,42 @@ export function controlChunk(
 }
 
 /**
- * Events as a client gets them, with a `keep_alive` after every `silenceMs` without one. Closes the events when left.
+ * Events as a client gets them, as many at a time as are ready, each made when it is taken; a `keep_alive` after every
+ * `silenceMs` without one. Closes the events when left.
+ * @param first is said before any event
  */
-export async function* chunkStream(
+export async function* chunkBatches(
   sessionId: string,
   batches: AsyncGenerator<readonly LogRecord[]>,
   silenceMs: number,
-): AsyncGenerator<GenerateChunk> {
-  let timer: NodeJS.Timeout | undefined;
+  first?: GenerateChunk,
+): AsyncGenerator<Iterable<GenerateChunk>> {
+  let onSilence: (() => void) | undefined;
+  const timer = setTimeout(() => onSilence?.(), silenceMs);
   try {
+    if (first !== undefined) yield [first];
     let next = batches.next();
     for (;;) {
-      const silence = new Promise<"silence">((resolve) => {
-        timer = setTimeout(resolve, silenceMs, "silence");
+      timer.refresh();
+      const result = await new Promise<IteratorResult<readonly LogRecord[]> | "silence">((resolve, reject) => {
+        onSilence = () => resolve("silence");
+        next.then(resolve, reject);
       });
-      const result = await Promise.race([next, silence]);
-      clearTimeout(timer);
+      onSilence = undefined;
       if (result === "silence") {
-        next.catch(() => undefined); // it may fail after the reader has left here
-        yield controlChunk(sessionId, { case: "keepAlive", value: {} });
+        yield [controlChunk(sessionId, { case: "keepAlive", value: {} })];
         continue;
       }
       if (result.done) return;
-      for (const record of result.value) yield logRecordToProto(sessionId, record);
+      yield chunksOf(sessionId, result.value);
       next = batches.next();
     }
   } finally {
     clearTimeout(timer);
     await batches.return(undefined);
   }
+}
+
+function* chunksOf(sessionId: string, records: readonly LogRecord[]): Generator<GenerateChunk> {
+  for (const record of records) yield logRecordToProto(sessionId, record);
 }

@@ -1,5 +1,10 @@
 import type { ServiceImpl } from "@connectrpc/connect";
-import type { CodeAgentService, GenerateRequest } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import type {
+  CodeAgentService,
+  GenerateChunk,
+  GenerateRequest,
+  GenerateResponse,
+} from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { AgentError, invalidField } from "../chat/error.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import { turnRequestFromProto } from "../convert/proto/request.ts";
@@ -7,7 +12,7 @@ import { turnAnswerToProto } from "../convert/proto/response.ts";
 import type { Sessions } from "../session/sessions.ts";
 import { foldTurnAnswer } from "../session/turn-answer.ts";
 import { theCaller } from "./caller.ts";
-import { chunkStream, controlChunk } from "./chunk-stream.ts";
+import { chunkBatches, controlChunk } from "./chunk-stream.ts";
 import {
   checkLength,
   checkMessageCount,
@@ -21,25 +26,43 @@ const silenceMs = 15_000;
 const maxToolsLength = 400_000;
 const maxNameLength = 256;
 
-/** Turns and the streams of their events. */
-export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) {
+/** Turns, apart from the protocol they are asked for in. */
+export interface TurnCalls {
+  /** Runs a turn and gives what it came to. @throws {AgentError} */
+  generate(request: GenerateRequest, signal: AbortSignal): Promise<GenerateResponse>;
+  /** Begins a turn and gives its events, as many at a time as are ready; to be read or closed. @throws {AgentError} */
+  streamGenerate(request: GenerateRequest, signal: AbortSignal): Promise<AsyncGenerator<Iterable<GenerateChunk>>>;
+}
+
+/** What both ways into the service answer turns with; a signal ends the reading, with its reason. */
+export function turnCalls(sessions: Sessions): TurnCalls {
   return {
-    async generate(request, context) {
+    async generate(request, signal) {
       const turn = await sessions.startTurn(theCaller, turnRequestFrom(request));
       const fold = foldTurnAnswer(turn.sessionId);
-      for await (const records of turn.read(context.signal)) for (const record of records) fold.add(record);
+      for await (const records of turn.read(signal)) for (const record of records) fold.add(record);
       if (fold.failure !== undefined) throw fold.failure;
       if (fold.answer === undefined) throw new AgentError("internal", `turn ${turn.turnId} ended without a last event`);
       return turnAnswerToProto(fold.answer);
     },
-    async *streamGenerate(request, context) {
+    async streamGenerate(request, signal) {
       const turn = await sessions.startTurn(theCaller, turnRequestFrom(request));
-      if (turn.queued) {
-        // So that the caller knows the id of a turn that has not begun, and can cancel it.
-        const value = { headSeq: BigInt(turn.headSeq), earliestSeq: BigInt(Math.min(1, turn.headSeq)) };
-        yield controlChunk(turn.sessionId, { case: "streamReady", value }, turn.turnId);
-      }
-      yield* chunkStream(turn.sessionId, turn.read(context.signal), silenceMs);
+      const events = turn.read(signal);
+      if (!turn.queued) return chunkBatches(turn.sessionId, events, silenceMs);
+      // So that the caller knows the id of a turn that has not begun, and can cancel it.
+      const value = { headSeq: BigInt(turn.headSeq), earliestSeq: BigInt(Math.min(1, turn.headSeq)) };
+      const ready = controlChunk(turn.sessionId, { case: "streamReady", value }, turn.turnId);
+      return chunkBatches(turn.sessionId, events, silenceMs, ready);
+    },
+  };
+}
+
+/** Turns and the streams of their events. */
+export function generateHandlers(turns: TurnCalls, sessions: Sessions, shuttingDown: AbortSignal) {
+  return {
+    generate: (request, context) => turns.generate(request, context.signal),
+    async *streamGenerate(request, context) {
+      for await (const chunks of await turns.streamGenerate(request, context.signal)) yield* chunks;
     },
     async *subscribeSession(request, context) {
       const sessionId = sessionIdFrom(request.sessionId);
@@ -52,7 +75,7 @@ export function generateHandlers(sessions: Sessions, shuttingDown: AbortSignal) 
           case: "streamReady",
           value: { headSeq: BigInt(log.headSeq), earliestSeq: BigInt(log.earliestSeq) },
         });
-        yield* chunkStream(sessionId, batches, silenceMs);
+        for await (const chunks of chunkBatches(sessionId, batches, silenceMs)) yield* chunks;
       } catch (error) {
         if (!shuttingDown.aborted || context.signal.aborted) throw error;
         throw new AgentError("unavailable", "the server is shutting down; come back with the last seq you have", {

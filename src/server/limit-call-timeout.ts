@@ -3,6 +3,13 @@ import type { Refusal, ServerRequest } from "./refuse.ts";
 
 const grpcUnitMs: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 1e-3, n: 1e-6 };
 
+/** The milliseconds a `grpc-timeout` says; undefined for what is none. */
+export function grpcTimeoutMs(value: string): number | undefined {
+  const [, digits, unit = ""] = /^(\d{1,8})([HMSmun])$/.exec(value) ?? [];
+  const unitMs = grpcUnitMs[unit];
+  return unitMs === undefined ? undefined : Number(digits) * unitMs;
+}
+
 function malformed(field: string, shape: string): Refusal {
   return { error: new ConnectError(`${field} is malformed; send ${shape}`, Code.InvalidArgument) };
 }
@@ -14,12 +21,9 @@ function malformed(field: string, shape: string): Refusal {
 export function limitCallTimeout(request: ServerRequest, maxMs: number): Refusal | undefined {
   const grpc = request.headers["grpc-timeout"];
   if (grpc !== undefined) {
-    const parts = typeof grpc === "string" ? /^(\d{1,8})([HMSmun])$/.exec(grpc) : null;
-    const unitMs = grpcUnitMs[parts?.[2] ?? ""];
-    if (parts === null || unitMs === undefined) {
-      return malformed("grpc-timeout", "at most 8 digits and one of H, M, S, m, u, n");
-    }
-    if (Number(parts[1]) * unitMs > maxMs) request.headers["grpc-timeout"] = `${maxMs}m`;
+    const askedMs = typeof grpc === "string" ? grpcTimeoutMs(grpc) : undefined;
+    if (askedMs === undefined) return malformed("grpc-timeout", "at most 8 digits and one of H, M, S, m, u, n");
+    if (askedMs > maxMs) request.headers["grpc-timeout"] = `${maxMs}m`;
   }
   const connect = request.headers["connect-timeout-ms"];
   if (connect !== undefined) {

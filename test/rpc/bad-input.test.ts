@@ -16,6 +16,7 @@ import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { enveloped, failureFromJson, messagesFrom, parseJson } from "../clients/connect-json.ts";
 import { connectVisitor } from "../clients/connect-visitor.ts";
 import { at, CallFailed, callFailure, user, type Visitor } from "../clients/visit.ts";
+import { framed } from "../support/grpc-wire.ts";
 import { startTestApp, user as userMessage } from "../support/test-app.ts";
 
 type Method = DescMethodUnary | DescMethodServerStreaming;
@@ -573,14 +574,6 @@ test("JSON that is none, or says what no message can hold, is refused, and nothi
     });
   assert.deepEqual(reports, [], "none of it is the operator's business");
 });
-
-/** A message of gRPC as it should be on the wire, or with another length or flags before it. */
-function framed(message: Uint8Array, length = message.length, flags = 0): Buffer {
-  const head = Buffer.alloc(5);
-  head.writeUInt8(flags);
-  head.writeUInt32BE(length, 1);
-  return Buffer.concat([head, message]);
-}
 
 const emptyMessage = new Uint8Array();
 /** Field 1 of a message, a text. */

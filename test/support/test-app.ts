@@ -16,6 +16,8 @@ export interface TestAppOptions {
   readonly functions?: AppOptions["functions"];
   /** Where sessions are kept; by default a new folder that goes with the test. */
   readonly dataDir?: string;
+  readonly now?: AppOptions["now"];
+  readonly grpcFastPath?: boolean;
   /** Files of the workspace, by path. */
   readonly files?: Readonly<Record<string, string>>;
 }
@@ -49,6 +51,8 @@ export async function startTestApp(context: Pick<TestContext, "after">, options:
     env: options.env ?? {},
     report: (...report) => reports.push(report),
     ...(options.functions === undefined ? {} : { functions: options.functions }),
+    ...(options.now === undefined ? {} : { now: options.now }),
+    ...(options.grpcFastPath === undefined ? {} : { grpcFastPath: options.grpcFastPath }),
   });
   context.after(async () => {
     await app.close(0);
