@@ -9,5 +9,5 @@ export const anthropic = {
   auth: "x-api-key",
   keyRequired: true,
   headers: { "anthropic-version": "2023-06-01" },
-  features: ["tools", "images", "files", "structured-output", "thinking-budget", "thinking-effort"],
+  features: ["streaming", "tools", "vision", "files", "thinking", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;

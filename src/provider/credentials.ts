@@ -28,3 +28,8 @@ export interface Credentials {
    */
   limited(credential: Credential, untilMs: number): boolean;
 }
+
+/** Whether a text is to be taken out of messages; too short a one would blacken half of them. */
+export function isSecret(text: string | undefined): text is string {
+  return text !== undefined && text.length >= 4;
+}

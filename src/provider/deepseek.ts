@@ -14,5 +14,5 @@ export const deepseek = {
     thinkingReplay: "tool-turn",
     emptyThinking: true,
   },
-  features: ["tools", "thinking-effort"],
+  features: ["streaming", "tools", "thinking", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;

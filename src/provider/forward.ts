@@ -7,5 +7,5 @@ export const forward = {
   baseUrlEnv: "FORWARD_BASE_URL",
   apiKeyEnv: "FORWARD_API_KEY",
   keyRequired: false,
-  features: ["tools", "images", "structured-output", "thinking-effort"],
+  features: ["streaming", "tools", "vision", "thinking", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;

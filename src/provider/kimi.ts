@@ -14,5 +14,5 @@ export const kimi = {
     thinkingReplay: "tool-turn",
     emptyThinking: true,
   },
-  features: ["tools", "images", "structured-output", "thinking-effort"],
+  features: ["streaming", "tools", "vision", "thinking", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;

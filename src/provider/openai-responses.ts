@@ -9,5 +9,5 @@ export const openaiResponses = {
   apiKeyEnv: "OPENAI_API_KEY",
   keyRequired: true,
   quirks: { developerRole: "developer" },
-  features: ["tools", "images", "files", "structured-output", "thinking-effort"],
+  features: ["streaming", "tools", "vision", "files", "reasoning", "stateful", "json_mode"],
 } as const satisfies ProviderSpec;

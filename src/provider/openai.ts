@@ -8,5 +8,5 @@ export const openai = {
   apiKeyEnv: "OPENAI_API_KEY",
   keyRequired: true,
   quirks: { maxTokensField: "max_completion_tokens", developerRole: "developer", storeField: true },
-  features: ["tools", "images", "files", "audio", "structured-output", "thinking-effort"],
+  features: ["streaming", "tools", "vision", "audio", "files", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;

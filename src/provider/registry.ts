@@ -1,13 +1,15 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
-import { AgentError } from "../chat/error.ts";
+import { AgentError, invalidField } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
+import { type Feature, features } from "../chat/feature.ts";
 import type { ChatRequest } from "../chat/request.ts";
-import { type DialectId, dialects } from "../dialect/dialect.ts";
-import { defaultQuirks, type Quirks } from "../dialect/quirks.ts";
+import type { DialectId } from "../dialect/dialect.ts";
 import { anthropic } from "./anthropic.ts";
+import { type CircuitLimits, Circuits, defaultCircuitLimits } from "./circuit.ts";
 import { deepseek } from "./deepseek.ts";
+import { type Endpoint, endpointOf, isConfigured, type ProviderSettings, type Unconfigured } from "./endpoint.ts";
 import { forward } from "./forward.ts";
 import { createHttpSender, type SendHttp } from "./http-request.ts";
 import { kimi } from "./kimi.ts";
@@ -15,7 +17,7 @@ import { openai } from "./openai.ts";
 import { openaiResponses } from "./openai-responses.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
 import { createScriptedSender, scripted } from "./scripted.ts";
-import { type CallMeans, defaultTimeouts, type Endpoint, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
+import { type CallMeans, defaultTimeouts, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
 
 /** Every provider there is without being configured. */
 export const providerSpecs = [
@@ -28,15 +30,6 @@ export const providerSpecs = [
   scripted,
 ] as const satisfies readonly ProviderSpec[];
 export type ProviderId = (typeof providerSpecs)[number]["id"];
-
-/** What an operator may set for one provider; wins over the environment. */
-export interface ProviderSettings {
-  readonly apiKey?: string;
-  /** With the version part the vendor's clients expect, for example `https://api.openai.com/v1`. */
-  readonly baseUrl?: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly quirks?: Partial<Quirks>;
-}
 
 /** An endpoint of the operator's own, used as `<id>/model`. */
 export interface NamedEndpoint {
@@ -51,6 +44,7 @@ export interface ProviderRegistrySettings {
   /** Path of the script that the provider `scripted` answers from; it is read once. */
   readonly scripted?: { readonly file: string };
   readonly timeouts?: Partial<UpstreamTimeouts>;
+  readonly circuit?: Partial<CircuitLimits>;
 }
 
 export interface ProviderRegistryOptions extends Partial<CallMeans> {
@@ -64,7 +58,8 @@ export interface ProviderInfo {
   readonly dialect: DialectId;
   /** It has all it needs to be called. */
   readonly configured: boolean;
-  readonly features: readonly string[];
+  /** What its models can be asked for, where nothing else is said of one. */
+  readonly features: readonly Feature[];
 }
 
 /** A model that can be called. */
@@ -73,7 +68,7 @@ export interface ResolvedModel {
   /** The model's own name, without its provider. */
   readonly model: string;
   readonly dialect: DialectId;
-  readonly features: readonly string[];
+  readonly features: readonly Feature[];
 }
 
 export interface StreamChatOptions {
@@ -90,6 +85,15 @@ export interface ProviderRegistry {
    * model at all or a provider that lacks its key or base URL.
    */
   resolve(model: string): ResolvedModel;
+  /**
+   * The models of a list with commas between, in its order: the first is asked, the others when it cannot answer.
+   * @throws {AgentError} as `resolve`, and `invalid_request` for an empty entry or more than eight of them.
+   */
+  resolveAll(models: string): readonly [ResolvedModel, ...ResolvedModel[]];
+  /** What a model can be asked for; of a provider nobody knows nothing. */
+  featuresOf(provider: string, model: string): readonly Feature[];
+  /** Why a model cannot be asked now, after it failed again and again; undefined when it can. */
+  refusal(resolved: ResolvedModel): AgentError | undefined;
   /**
    * One model call. `request.model` is not looked at: the resolved model is asked.
    * @throws {AgentError} see `streamChat`.
@@ -112,131 +116,104 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
     createToolCallId: options.createToolCallId ?? (() => `call_${randomUUID()}`),
   };
   const http = createHttpSender();
+  const circuits = new Circuits({ ...defaultCircuitLimits, ...settings.circuit }, means.now);
   const script = settings.scripted === undefined ? undefined : readScript(settings.scripted.file, means);
   const endpoints = new Map<string, Endpoint | Unconfigured>();
   const named = settings.endpoints ?? [];
-  const specs: readonly ProviderSpec[] = [...providerSpecs, ...named.map(({ spec }) => spec)];
-  for (const { spec, settings: own } of named) endpoints.set(spec.id, endpointOf(spec, own, options.env, http.send));
-  for (const spec of providerSpecs) {
-    const send: SendHttp | undefined = spec.id === scripted.id ? script : http.send;
+  const specs = new Map<string, ProviderSpec>();
+  const add = (spec: ProviderSpec, own: ProviderSettings, send: SendHttp | undefined): void => {
+    specs.set(spec.id, spec);
     endpoints.set(
       spec.id,
       send === undefined
         ? { missing: "has no script; set scripted.file" }
-        : endpointOf(spec, settings.providers?.[spec.id] ?? {}, options.env, send),
+        : endpointOf(spec, own, { env: options.env, send, now: means.now }),
     );
-  }
+  };
+  for (const spec of providerSpecs)
+    add(spec, settings.providers?.[spec.id] ?? {}, spec.id === scripted.id ? script : http.send);
+  for (const { spec, settings: own } of named) add(spec, own, http.send);
+
+  const featuresOf = (provider: string, model: string): readonly Feature[] => {
+    const spec = specs.get(provider);
+    if (spec === undefined) return [];
+    const has = new Set(spec.features);
+    for (const { models, adds = [], lacks = [] } of spec.traits ?? []) {
+      if (!models.test(model)) continue;
+      for (const feature of adds) has.add(feature);
+      for (const feature of lacks) has.delete(feature);
+    }
+    return features.filter((feature) => has.has(feature));
+  };
+  const resolve = (model: string): ResolvedModel => {
+    if (model === "") throw new AgentError("failed_precondition", "no model is configured; name one as provider/model");
+    const slash = model.indexOf("/");
+    const word = slash === -1 ? model : model.slice(0, slash);
+    const name = slash === -1 ? "" : model.slice(slash + 1);
+    const spec = specs.get(word);
+    if (spec === undefined || name === "") {
+      const what = spec === undefined ? "has no known provider" : `names no model of ${spec.id}`;
+      const ids = [...specs.keys()].join(", ");
+      throw new AgentError(
+        "not_found",
+        `the model ${JSON.stringify(model.slice(0, 100))} ${what}; write provider/model, with one of the providers ${ids}`,
+      );
+    }
+    const { id, dialect } = spec;
+    const endpoint = endpoints.get(id);
+    if (!isConfigured(endpoint)) {
+      throw new AgentError("failed_precondition", `the provider ${id} ${endpoint?.missing ?? "is not configured"}`, {
+        detail: { provider: id },
+      });
+    }
+    return { provider: id, model: name, dialect, features: featuresOf(id, name) };
+  };
   return {
     list: () =>
-      specs.map(({ id, dialect, features }) => ({
-        id,
-        dialect,
-        features,
-        configured: isConfigured(endpoints.get(id)),
+      [...specs.values()].map((spec) => ({
+        id: spec.id,
+        dialect: spec.dialect,
+        features: spec.features,
+        configured: isConfigured(endpoints.get(spec.id)),
       })),
-    resolve(model) {
-      if (model === "")
-        throw new AgentError("failed_precondition", "no model is configured; name one as provider/model");
-      const slash = model.indexOf("/");
-      const word = slash === -1 ? model : model.slice(0, slash);
-      const name = slash === -1 ? "" : model.slice(slash + 1);
-      const spec = specs.find(({ id }) => id === word);
-      if (spec === undefined || name === "") {
-        const what = spec === undefined ? "has no known provider" : `names no model of ${spec.id}`;
-        const ids = specs.map(({ id }) => id).join(", ");
-        throw new AgentError(
-          "not_found",
-          `the model ${JSON.stringify(model.slice(0, 100))} ${what}; write provider/model, with one of the providers ${ids}`,
-        );
-      }
-      const { id, dialect, features } = spec;
-      const endpoint = endpoints.get(id);
-      if (!isConfigured(endpoint)) {
-        throw new AgentError("failed_precondition", `the provider ${id} ${endpoint?.missing ?? "is not configured"}`, {
-          detail: { provider: id },
-        });
-      }
-      return { provider: id, model: name, dialect, features };
+    resolve,
+    resolveAll(models) {
+      const [first = "", ...others] = models.split(",").map((model) => model.trim());
+      if (others.length >= maxModels)
+        throw invalidField("model", `names ${others.length + 1} models; ${maxModels} is the most`);
+      if (others.length > 0 && [first, ...others].includes(""))
+        throw invalidField("model", "has an empty entry; write models with one comma between");
+      return [resolve(first), ...others.map(resolve)];
     },
-    streamChat(resolved, request, { signal, timeouts }) {
-      const endpoint = endpoints.get(resolved.provider);
-      if (!isConfigured(endpoint)) throw new Error(`the provider ${resolved.provider} was not resolved here`);
+    featuresOf,
+    refusal: ({ provider, model }) => circuits.refusal(provider, model),
+    async *streamChat(resolved, request, { signal, timeouts }) {
+      const { provider, model } = resolved;
+      const endpoint = endpoints.get(provider);
+      if (!isConfigured(endpoint)) throw new Error(`the provider ${provider} was not resolved here`);
+      const refusal = circuits.refusal(provider, model);
+      if (refusal !== undefined) throw refusal;
       const limits = { ...defaultTimeouts, ...settings.timeouts, ...timeouts };
-      return streamChat(endpoint, { ...request, model: resolved.model }, signal, limits, means);
+      const call = circuits.begin(provider, model);
+      let how: "answered" | "failed" | "leftAlone" = "leftAlone";
+      try {
+        for await (const events of streamChat(endpoint, { ...request, model }, signal, limits, means)) {
+          how = "answered";
+          yield events;
+        }
+        how = "answered";
+      } catch (error) {
+        if (how === "leftAlone" && error instanceof AgentError && error.kind === "provider_unavailable") how = "failed";
+        throw error;
+      } finally {
+        call[how]();
+      }
     },
     close: () => http.close(),
   };
 }
 
-/** What is missing, as the end of a sentence about the provider. */
-interface Unconfigured {
-  readonly missing: string;
-}
-
-function isConfigured(endpoint: Endpoint | Unconfigured | undefined): endpoint is Endpoint {
-  return endpoint !== undefined && !("missing" in endpoint);
-}
-
-/** The key goes to the host of the base URL it was configured with and nowhere else. */
-function endpointOf(
-  spec: ProviderSpec,
-  settings: ProviderSettings,
-  env: Readonly<Record<string, string | undefined>>,
-  send: SendHttp,
-): Endpoint | Unconfigured {
-  const fromEnv = (name: string | undefined) => (name === undefined ? undefined : env[name]?.trim() || undefined);
-  const key = settings.apiKey?.trim() || fromEnv(spec.apiKeyEnv);
-  const baseUrl = settings.baseUrl?.trim() || fromEnv(spec.baseUrlEnv) || spec.baseUrl;
-  if (baseUrl === undefined) return { missing: `has no base URL; set ${spec.baseUrlEnv ?? "its baseUrl"}` };
-  const url = URL.parse(baseUrl);
-  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:")) {
-    return { missing: `has a base URL that is no http: or https: URL; correct ${spec.baseUrlEnv ?? "its baseUrl"}` };
-  }
-  if (key === undefined && spec.keyRequired) return { missing: `has no key; set ${spec.apiKeyEnv ?? "its apiKey"}` };
-  if (key !== undefined && !/^[\x21-\x7e]+$/.test(key)) {
-    return { missing: `has a key with characters that no header can carry; correct ${spec.apiKeyEnv ?? "its apiKey"}` };
-  }
-  const login =
-    url.username === "" && url.password === ""
-      ? undefined
-      : `${percentDecoded(url.username)}:${percentDecoded(url.password)}`;
-  const basic = login === undefined ? undefined : Buffer.from(login).toString("base64");
-  const secrets = [key, key && encodeURIComponent(key), url.password, percentDecoded(url.password), basic];
-  secrets.push(...Object.values(settings.headers ?? {}));
-  url.username = "";
-  url.password = "";
-  url.hash = "";
-  const dialect = dialects[spec.dialect];
-  url.pathname = `${url.pathname.replace(/\/+$/, "")}${dialect.path}`;
-  const keyHeader: Record<string, string> =
-    key === undefined ? {} : spec.auth === "x-api-key" ? { "x-api-key": key } : { authorization: `Bearer ${key}` };
-  return {
-    provider: spec.id,
-    dialect,
-    quirks: { ...defaultQuirks, ...spec.quirks, ...settings.quirks },
-    url,
-    headers: {
-      ...(basic === undefined ? {} : { authorization: `Basic ${basic}` }),
-      ...keyHeader,
-      ...spec.headers,
-      ...lowerCaseNames(settings.headers ?? {}),
-    },
-    secrets: secrets.filter((secret): secret is string => secret !== undefined && secret.length >= 4),
-    send,
-  };
-}
-
-function percentDecoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
-function lowerCaseNames(headers: Readonly<Record<string, string>>): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
-}
+const maxModels = 8;
 
 function readScript(file: string, means: CallMeans): SendHttp {
   let text: string;

@@ -11,7 +11,7 @@ export const scripted = {
   dialect: "openai-chat",
   baseUrl: "http://scripted.invalid/v1",
   keyRequired: false,
-  features: ["tools", "scripted"],
+  features: ["streaming", "tools", "vision", "audio", "files", "thinking", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;
 
 /**

@@ -1,24 +1,13 @@
 import { AgentError, type AgentErrorDetail } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
 import type { ChatRequest } from "../chat/request.ts";
-import type { DecodeContext, Dialect } from "../dialect/dialect.ts";
-import type { Quirks } from "../dialect/quirks.ts";
+import type { DecodeContext } from "../dialect/dialect.ts";
 import { needsPayment, upstreamError } from "../dialect/upstream-error.ts";
 import { withIdleTimeout } from "../stream/idle-timeout.ts";
 import { defaultMaxBodyBytes, readSse, TooLongError } from "../stream/sse.ts";
-import type { HttpRequest, HttpResponse, SendHttp } from "./http-request.ts";
-
-/** A provider as it was configured. Holds the key, so it never leaves this room. */
-export interface Endpoint {
-  readonly provider: string;
-  readonly dialect: Dialect;
-  readonly quirks: Quirks;
-  readonly url: URL;
-  readonly headers: Readonly<Record<string, string>>;
-  /** Texts that no message may hold. */
-  readonly secrets: readonly string[];
-  readonly send: SendHttp;
-}
+import type { Credential } from "./credentials.ts";
+import { type Endpoint, urlBelow } from "./endpoint.ts";
+import type { HttpRequest, HttpResponse } from "./http-request.ts";
 
 export interface UpstreamTimeouts {
   /** For a connection; default 10 s. */
@@ -45,6 +34,12 @@ const maxTries = 3;
 const firstBackoffMs = 500;
 const maxBackoffMs = 30_000;
 const maxRetryAfterMs = 60_000;
+/** Times a call changes to another key, beside its tries. */
+const maxChanges = 8;
+/** How long a key is left alone that was limited without a word on how long, in milliseconds. */
+const limitedMs = 10_000;
+/** The same, where the account behind the key has nothing left. */
+const emptyMs = 10 * 60_000;
 const maxMessageBytes = 2048;
 const maxErrorBodyBytes = 64 * 1024;
 
@@ -74,13 +69,14 @@ export async function* streamChat(
   }, timeouts.totalMs);
   let response: HttpResponse | undefined;
   let how: "read" | "abandoned" = "abandoned";
+  const secrets = new Set(endpoint.secrets);
   try {
-    response = await sendWithRetries(endpoint, request, call.signal, timeouts, means);
+    response = await sendWithRetries(endpoint, request, secrets, call.signal, timeouts, means);
     yield* readAnswer(response, endpoint, request.model, timeouts, means);
     how = "read";
   } catch (error) {
     if (call.signal.aborted) throw call.signal.reason;
-    throw error instanceof AgentError ? withoutSecrets(error, endpoint) : error;
+    throw error instanceof AgentError ? withoutSecrets(error, secrets) : error;
   } finally {
     clearTimeout(total);
     signal.removeEventListener("abort", onAbort);
@@ -91,20 +87,32 @@ export async function* streamChat(
 async function sendWithRetries(
   endpoint: Endpoint,
   request: ChatRequest,
+  secrets: Set<string>,
   signal: AbortSignal,
   timeouts: UpstreamTimeouts,
   means: CallMeans,
 ): Promise<HttpResponse> {
-  const httpRequest: HttpRequest = {
-    provider: endpoint.provider,
-    url: endpoint.url,
-    headers: { "content-type": "application/json", accept: "text/event-stream", ...endpoint.headers },
-    body: endpoint.dialect.encode(request, endpoint.quirks, endpoint.provider),
-    signal,
-    connectTimeoutMs: timeouts.connectMs,
-    headTimeoutMs: timeouts.idleMs,
-  };
+  const body = endpoint.dialect.encode(request, endpoint.quirksOf(request.model), endpoint.provider);
+  let changes = 0;
   for (let attempt = 1; ; attempt++) {
+    const credential = await endpoint.credentials.take(signal);
+    for (const secret of credential.secrets) secrets.add(secret);
+    const httpRequest: HttpRequest = {
+      provider: endpoint.provider,
+      url: urlBelow(credential.baseUrl ?? endpoint.baseUrl, endpoint.dialect.path),
+      headers: {
+        "content-type": "application/json",
+        accept: "text/event-stream",
+        ...endpoint.headers,
+        ...endpoint.headersFor?.(request),
+        ...credential.headers,
+        ...endpoint.ownHeaders,
+      },
+      body,
+      signal,
+      connectTimeoutMs: timeouts.connectMs,
+      headTimeoutMs: timeouts.idleMs,
+    };
     let error: AgentError;
     try {
       const response = await endpoint.send(httpRequest);
@@ -113,6 +121,11 @@ async function sendWithRetries(
     } catch (thrown) {
       if (!(thrown instanceof AgentError)) throw thrown;
       error = thrown;
+    }
+    if (changes < maxChanges && hasAnother(endpoint, credential, error, means)) {
+      changes++;
+      attempt--;
+      continue;
     }
     const backoffMs = Math.min(firstBackoffMs * 2 ** (attempt - 1), maxBackoffMs) * (0.5 + means.random() / 2);
     const waitMs = error.retryAfterMs ?? backoffMs;
@@ -123,6 +136,14 @@ async function sendWithRetries(
     }
     await means.delay(waitMs, signal);
   }
+}
+
+/** Whether another key may do better at once. */
+function hasAnother(endpoint: Endpoint, credential: Credential, error: AgentError, means: CallMeans): boolean {
+  if (error.kind === "provider_auth") return endpoint.credentials.refused(credential);
+  if (error.kind !== "rate_limited") return false;
+  const untilMs = means.now() + (error.retryAfterMs ?? (error.detail.retryable ? limitedMs : emptyMs));
+  return endpoint.credentials.limited(credential, untilMs);
 }
 
 /** What an answer other than 2xx means. */
@@ -191,7 +212,7 @@ async function* readAnswer(
   const context: DecodeContext = {
     provider: endpoint.provider,
     model,
-    quirks: endpoint.quirks,
+    quirks: endpoint.quirksOf(model),
     createToolCallId: means.createToolCallId,
     ...(requestId === undefined ? {} : { upstreamRequestId: requestId }),
   };
@@ -350,8 +371,8 @@ function detailOf(endpoint: Endpoint, response: HttpResponse): AgentErrorDetail 
 }
 
 /** The error with every secret taken out of its words, and the words kept to their limit. Its cause stays behind. */
-function withoutSecrets(error: AgentError, endpoint: Endpoint): AgentError {
-  const clean = (text: string) => endpoint.secrets.reduce((left, secret) => left.replaceAll(secret, "***"), text);
+function withoutSecrets(error: AgentError, secrets: ReadonlySet<string>): AgentError {
+  const clean = (text: string) => [...secrets].reduce((left, secret) => left.replaceAll(secret, "***"), text);
   const message = clean(error.message);
   const { upstreamRequestId } = error.detail;
   const { cause: _, ...options } = optionsOf(error);
