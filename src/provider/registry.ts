@@ -203,7 +203,9 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
         }
         how = "answered";
       } catch (error) {
-        if (how === "leftAlone" && error instanceof AgentError && error.kind === "provider_unavailable") how = "failed";
+        // Whatever else the provider says, it is there.
+        if (how === "leftAlone" && error instanceof AgentError && !signal.aborted)
+          how = error.kind === "provider_unavailable" ? "failed" : "answered";
         throw error;
       } finally {
         call[how]();
