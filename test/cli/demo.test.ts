@@ -3,6 +3,7 @@ import { readdirSync } from "node:fs";
 import { createServer } from "node:http";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { checkRequest } from "../dialect/check-request.ts";
 import { start, temporaryFolder } from "./start-codeagent.ts";
 
 const program = fileURLToPath(new URL("../../examples/demo/demo.ts", import.meta.url));
@@ -33,6 +34,7 @@ describe("the demo", { timeout: 60_000 }, () => {
     const upstream = createServer(async (request, response) => {
       let body = "";
       for await (const piece of request) body += piece;
+      checkRequest(request.url ?? "", body);
       const sent: unknown = JSON.parse(body);
       assert.ok(typeof sent === "object" && sent !== null && "model" in sent);
       asked.push(String(sent.model));

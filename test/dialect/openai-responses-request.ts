@@ -1,84 +1,144 @@
-import assert from "node:assert/strict";
-import { arrayOf, isJsonObject, type JsonObject, objectOf, textOf } from "../../src/dialect/json.ts";
+import { arrayOf, isJsonObject, type JsonObject, parseJson, textOf } from "../../src/dialect/json.ts";
+import { addOnce, checkLeaves, demand, elementsAt, objectAt, onlyFields, textAt, wordAt } from "./request-check.ts";
+
+/** What the reference of "Create a model response" lists, as far as it can be meant for an agent. */
+const fields =
+  "model instructions input tools tool_choice parallel_tool_calls text temperature top_p max_output_tokens reasoning " +
+  "include previous_response_id store stream stream_options metadata user truncation service_tier prompt_cache_key " +
+  "safety_identifier max_tool_calls top_logprobs";
 
 /**
- * A request as strict as the API is: what it would refuse fails here.
+ * A request as strict as the API is (developers.openai.com/api/reference, "Create a model response"), and as others that
+ * speak it are: vLLM refuses arguments that are no JSON object (github.com/vllm-project/vllm/pull/48922).
+ * @throws a sentence with the path of what would be refused.
+ */
+export function checkOpenaiResponsesRequest(body: unknown): void {
+  check(body, "a JSON object");
+}
+
+/** Arguments as OpenAI itself takes them, any text, or as all take them. */
+type ArgumentsForm = "any text" | "a JSON object";
+
+function check(body: unknown, argumentsForm: ArgumentsForm): void {
+  const request = objectAt(body, "request");
+  onlyFields(request, fields, "request");
+  const opaque = /^request\.(?:tools\[\d+\]\.parameters|text\.format\.schema|input\[\d+\])\./;
+  checkLeaves(request, "request", (path) => opaque.test(path));
+  textAt(request["model"], "request.model");
+  demand(request["stream"] === true, "request.stream", "only streams are asked for");
+  demand(typeof request["store"] === "boolean", "request.store", "is to be said");
+  for (const [name, value] of Object.entries(request)) {
+    if (name === "input") continue;
+    const isEmpty = value === "" || (Array.isArray(value) && value.length === 0);
+    demand(!isEmpty, `request.${name}`, "is empty");
+  }
+  checkTools(request);
+  checkInputItems(request, argumentsForm);
+}
+
+/**
+ * The text of a request as OpenAI itself takes it: arguments may be any text.
  * @returns the parsed request.
  */
-export function checkInput(body: string): JsonObject {
-  const request = objectOf(JSON.parse(body));
-  assert.notEqual(textOf(request["model"]), "");
-  assert.equal(request["stream"], true);
-  assert.equal(typeof request["store"], "boolean");
-  const continues = textOf(request["previous_response_id"]) !== "";
-  assert.ok(request["store"] === true || !continues || request["store"] === false);
-  for (const [name, value] of Object.entries(request)) {
-    assert.notEqual(value, null, name);
-    if (name !== "input") assert.ok(!(Array.isArray(value) && value.length === 0), `${name} is empty`);
-    assert.notEqual(value, "", name);
-  }
+export function checkInput(bodyText: string): JsonObject {
+  const body: unknown = JSON.parse(bodyText);
+  check(body, "any text");
+  return objectAt(body, "request");
+}
 
+const functionName = /^[a-zA-Z0-9_-]{1,128}$/;
+
+function checkTools(request: JsonObject): void {
+  const { tools, tool_choice: choice } = request;
+  if (tools === undefined) {
+    demand(choice === undefined, "request.tool_choice", "there are no tools to choose from");
+    return;
+  }
+  const names = new Set<string>();
+  for (const { value: tool, path } of elementsAt(tools, "request.tools")) {
+    wordAt(tool["type"], ["function"], `${path}.type`);
+    onlyFields(tool, "type name description parameters strict", path);
+    const name = textAt(tool["name"], `${path}.name`);
+    demand(functionName.test(name), `${path}.name`, `${name} is no name of a function`);
+    addOnce(names, name, `${path}.name`);
+    wordAt(objectAt(tool["parameters"], `${path}.parameters`)["type"], ["object"], `${path}.parameters.type`);
+  }
+  if (choice === undefined) return;
+  if (typeof choice === "string") wordAt(choice, ["auto", "none", "required"], "request.tool_choice");
+  else {
+    const chosen = objectAt(choice, "request.tool_choice");
+    wordAt(chosen["type"], ["function"], "request.tool_choice.type");
+    wordAt(chosen["name"], [...names], "request.tool_choice.name");
+  }
+}
+
+function checkInputItems(request: JsonObject, argumentsForm: ArgumentsForm): void {
+  const continues = textOf(request["previous_response_id"]) !== "";
+  const stores = request["store"] === true;
   const open = new Set<string>();
+  const called = new Set<string>();
   const answered = new Set<string>();
-  const input = arrayOf(request["input"]);
-  for (const item of input) {
-    assert.ok(isJsonObject(item));
-    const type = textOf(item["type"]);
-    const callId = textOf(item["call_id"]);
+  demand(Array.isArray(request["input"]), "request.input", "an array is wanted");
+  for (const [index, element] of request["input"].entries()) {
+    const path = `request.input[${index}]`;
+    const item = objectAt(element, path);
+    const type = textAt(item["type"], `${path}.type`);
     switch (type) {
-      case "message": {
-        const role = textOf(item["role"]);
-        assert.ok(["user", "assistant", "system", "developer"].includes(role), role);
-        const parts = arrayOf(item["content"]).map(objectOf);
-        assert.ok(parts.length > 0, "a message without content");
-        for (const part of parts) checkPart(part, role);
-        if (role !== "assistant") assert.ok(!("phase" in item));
-        assert.ok(!("id" in item));
+      case "message":
+        checkMessage(item, path);
         break;
-      }
-      case "function_call":
-        assert.notEqual(callId, "");
-        assert.notEqual(textOf(item["name"]), "");
-        assert.notEqual(textOf(item["arguments"]), "");
-        assert.ok(!answered.has(callId) && !open.has(callId), `${callId} is called twice`);
-        assert.ok(!("id" in item));
+      case "function_call": {
+        const callId = textAt(item["call_id"], `${path}.call_id`);
+        textAt(item["name"], `${path}.name`);
+        const argumentsText = textAt(item["arguments"], `${path}.arguments`);
+        const fits = argumentsForm === "any text" || isJsonObject(parseJson(argumentsText));
+        demand(fits, `${path}.arguments`, `${argumentsText} is no JSON object`);
+        addOnce(called, callId, `${path}.call_id`);
+        demand(!("id" in item), `${path}.id`, "the id of an item nobody stored");
         open.add(callId);
         break;
+      }
       case "function_call_output": {
-        const { output } = item;
-        assert.ok(continues || open.delete(callId), `${callId} was not called`);
-        assert.ok(!answered.has(callId), `${callId} is answered twice`);
-        answered.add(callId);
-        assert.ok(typeof output === "string" || arrayOf(output).length > 0);
-        for (const part of arrayOf(output)) checkPart(objectOf(part), "user");
+        const callId = textAt(item["call_id"], `${path}.call_id`);
+        demand(open.delete(callId) || continues, `${path}.call_id`, `${callId} was not called`);
+        addOnce(answered, callId, `${path}.call_id`);
+        if (typeof item["output"] === "string") break;
+        for (const part of elementsAt(item["output"], `${path}.output`)) checkPart(part.value, "user", part.path);
         break;
       }
       case "reasoning": {
-        assert.ok(Array.isArray(item["summary"]));
-        assert.ok(!("status" in item), "status is no input");
-        assert.ok(request["store"] === true || !("id" in item), "the id of an item nobody stored");
+        demand(Array.isArray(item["summary"]), `${path}.summary`, "an array is wanted");
+        demand(!("status" in item), `${path}.status`, "is no input");
+        demand(stores || !("id" in item), `${path}.id`, "the id of an item nobody stored");
         const readable = textOf(item["encrypted_content"]) !== "" || arrayOf(item["content"]).length > 0;
-        assert.ok(readable || (request["store"] === true && textOf(item["id"]) !== ""), "reasoning nobody can read");
+        demand(readable || (stores && textOf(item["id"]) !== ""), path, "reasoning nobody can read");
         break;
       }
       default:
-        assert.notEqual(type, "");
+      // Items of the provider's own tools go back as they came.
     }
-    if (type !== "function_call_output" && open.size > 0) {
-      // Between a call and its result only more of the same answer may stand.
-      const answering = type !== "message" || item["role"] === "assistant";
-      assert.ok(answering, `a ${type} before the result of ${[...open].join(", ")}`);
-    }
+    // Between a call and its result only more of the same answer may stand.
+    const answering = type === "message" ? item["role"] === "assistant" : true;
+    const waits = type !== "function_call_output" && open.size > 0;
+    demand(!waits || answering, path, `a ${type} before the result of ${[...open].join(", ")}`);
   }
-  assert.deepEqual([...open], [], "calls without a result");
-  return request;
+  demand(open.size === 0, "request.input", `no results of ${[...open].join(", ")}`);
 }
 
-function checkPart(part: JsonObject, role: string): void {
-  const type = textOf(part["type"]);
-  const allowed = role === "assistant" ? ["output_text"] : ["input_text", "input_image", "input_file"];
-  assert.ok(allowed.includes(type), `${type} in a message of ${role}`);
-  if (type === "input_text" || type === "output_text") assert.notEqual(textOf(part["text"]), "");
-  if (type === "input_image") assert.notEqual(textOf(part["image_url"]), "");
-  if (type === "input_file") assert.ok(textOf(part["file_data"]) !== "" || textOf(part["file_id"]) !== "");
+function checkMessage(item: JsonObject, path: string): void {
+  const role = wordAt(item["role"], ["user", "assistant", "system", "developer"], `${path}.role`);
+  for (const part of elementsAt(item["content"], `${path}.content`)) checkPart(part.value, role, part.path);
+  demand(role === "assistant" || !("phase" in item), `${path}.phase`, "only answers have phases");
+  demand(!("id" in item), `${path}.id`, "the id of an item nobody stored");
+}
+
+function checkPart(part: JsonObject, role: string, path: string): void {
+  const types = role === "assistant" ? ["output_text"] : ["input_text", "input_image", "input_file"];
+  const type = wordAt(part["type"], types, `${path}.type`);
+  if (type === "input_text" || type === "output_text") textAt(part["text"], `${path}.text`);
+  if (type === "input_image") textAt(part["image_url"], `${path}.image_url`);
+  if (type === "input_file") {
+    const filled = textOf(part["file_data"]) !== "" || textOf(part["file_id"]) !== "";
+    demand(filled, path, "a file without data");
+  }
 }

@@ -1,59 +1,87 @@
-import assert from "node:assert/strict";
-import { arrayOf, isJsonObject, type JsonObject, objectOf, textOf } from "../../src/dialect/json.ts";
+import { arrayOf, type JsonObject, objectOf, textOf } from "../../src/dialect/json.ts";
+import { addOnce, checkLeaves, demand, elementsAt, objectAt, onlyFields, textAt, wordAt } from "./request-check.ts";
 
-/** A request body that Anthropic would take, as far as its documentation and its error messages tell. */
-export function validAnthropicRequest(bodyText: string): JsonObject {
-  const body: unknown = JSON.parse(bodyText, (_, member: unknown) => {
-    if (typeof member === "string") assert.ok(member.isWellFormed(), "no half of a surrogate pair");
-    return member;
-  });
-  assert.ok(isJsonObject(body));
-  const known =
-    "model max_tokens system tools messages temperature top_p stop_sequences thinking tool_choice stream output_config";
-  for (const field of Object.keys(body)) assert.ok(known.split(" ").includes(field), `the field ${field} is known`);
-  assert.notEqual(textOf(body["model"]), "");
-  assert.equal(body["stream"], true);
-  const maxTokens = body["max_tokens"];
-  assert.ok(typeof maxTokens === "number" && Number.isInteger(maxTokens) && maxTokens > 0, "max_tokens is there");
-  checkSystem(body["system"]);
-  checkTools(body);
-  const messages = arrayOf(body["messages"]).map(objectOf);
+const fields =
+  "model max_tokens system tools messages temperature top_p top_k stop_sequences thinking tool_choice stream " +
+  "output_config metadata service_tier container context_management mcp_servers cache_control";
+
+/**
+ * A request that Anthropic would take, as far as its documentation and its error messages tell
+ * (platform.claude.com/docs/en/api/messages).
+ * @throws a sentence with the path of what would be refused.
+ */
+export function checkAnthropicRequest(body: unknown): void {
+  const request = objectAt(body, "request");
+  onlyFields(request, fields, "request");
+  // What tools are given and what providers wrote may hold anything.
+  const opaque = /^request\.(?:tools\[\d+\]\.input_schema|output_config\.format|messages\[\d+\]\.content\[\d+\])\./;
+  checkLeaves(request, "request", (path) => opaque.test(path));
+  textAt(request["model"], "request.model");
+  demand(request["stream"] === true, "request.stream", "only streams are asked for");
+  const maxTokens = request["max_tokens"];
+  const fits = typeof maxTokens === "number" && Number.isInteger(maxTokens) && maxTokens > 0;
+  demand(fits, "request.max_tokens", "a whole number from 1 is wanted");
+  checkSystem(request["system"]);
+  checkTools(request);
+  const messages = elementsAt(request["messages"], "request.messages").map(({ value }) => value);
   checkMessages(messages);
-  checkThinking(body, messages, maxTokens);
-  const marks = bodyText.match(/"cache_control":\{"type":"ephemeral"\}/g) ?? [];
-  assert.ok(marks.length <= 4, `${marks.length} marks for the cache`);
-  return body;
+  checkThinking(request, messages, maxTokens);
+  const marks = countMarks(request);
+  demand(marks <= 4, "request", `${marks} marks for the cache; 4 are allowed`);
+}
+
+/**
+ * As `checkAnthropicRequest`, of the text that is sent.
+ * @returns the parsed request.
+ */
+export function validAnthropicRequest(bodyText: string): JsonObject {
+  const body: unknown = JSON.parse(bodyText);
+  checkAnthropicRequest(body);
+  return objectAt(body, "request");
+}
+
+function countMarks(request: JsonObject): number {
+  const marked = [request, ...arrayOf(request["tools"]).map(objectOf), ...arrayOf(request["system"]).map(objectOf)];
+  for (const message of arrayOf(request["messages"])) {
+    for (const block of arrayOf(objectOf(message)["content"])) marked.push(objectOf(block));
+  }
+  return marked.filter((one) => "cache_control" in one).length;
 }
 
 function checkSystem(system: unknown): void {
   if (system === undefined) return;
-  const blocks = arrayOf(system).map(objectOf);
-  assert.ok(blocks.length > 0);
-  for (const block of blocks) {
-    assert.equal(block["type"], "text");
-    checkText(block);
+  for (const { value: block, path } of elementsAt(system, "request.system")) {
+    wordAt(block["type"], ["text"], `${path}.type`);
+    checkText(block, path);
   }
 }
 
 const word = /^[a-zA-Z0-9_-]{1,128}$/;
 
-function checkTools(body: JsonObject): void {
-  const { tools, tool_choice: choice } = body;
+function wordTextAt(value: unknown, path: string): string {
+  const text = textAt(value, path);
+  demand(word.test(text), path, `${text} has characters that are refused, or too many`);
+  return text;
+}
+
+function checkTools(request: JsonObject): void {
+  const { tools, tool_choice: choice } = request;
   if (tools === undefined) {
-    assert.equal(choice, undefined, "no tool choice without tools");
+    demand(choice === undefined, "request.tool_choice", "there are no tools to choose from");
     return;
   }
-  const names = arrayOf(tools).map((tool) => textOf(objectOf(tool)["name"]));
-  assert.ok(names.length > 0);
-  assert.equal(new Set(names).size, names.length, "names of tools differ");
-  for (const tool of arrayOf(tools).map(objectOf)) {
-    assert.match(textOf(tool["name"]), word);
-    assert.equal(objectOf(tool["input_schema"])["type"], "object");
+  const names = new Set<string>();
+  for (const { value: tool, path } of elementsAt(tools, "request.tools")) {
+    addOnce(names, wordTextAt(tool["name"], `${path}.name`), `${path}.name`);
+    const schema = objectAt(tool["input_schema"], `${path}.input_schema`);
+    wordAt(schema["type"], ["object"], `${path}.input_schema.type`);
   }
   if (choice === undefined) return;
-  assert.ok(["auto", "any", "tool", "none"].includes(textOf(objectOf(choice)["type"])));
-  assert.equal(objectOf(choice)["type"] === "tool", "name" in objectOf(choice));
-  if (objectOf(choice)["type"] === "none") assert.ok(!("disable_parallel_tool_use" in objectOf(choice)));
+  const chosen = objectAt(choice, "request.tool_choice");
+  const type = wordAt(chosen["type"], ["auto", "any", "tool", "none"], "request.tool_choice.type");
+  demand((type === "tool") === "name" in chosen, "request.tool_choice.name", "belongs to the type tool");
+  const parallel = "disable_parallel_tool_use" in chosen;
+  demand(type !== "none" || !parallel, "request.tool_choice", "none has no parallel calls to disable");
 }
 
 function contentOf(message: JsonObject): JsonObject[] {
@@ -61,134 +89,133 @@ function contentOf(message: JsonObject): JsonObject[] {
 }
 
 function checkMessages(messages: readonly JsonObject[]): void {
-  assert.ok(messages.length > 0, "there is a message");
   const usedIds = new Set<string>();
   for (const [index, message] of messages.entries()) {
-    assert.equal(message["role"], index % 2 === 0 ? "user" : "assistant", `message ${index} is of the other role`);
-    const content = contentOf(message);
-    assert.ok(content.length > 0, `message ${index} says something`);
-    for (const block of content) checkBlock(block, textOf(message["role"]));
+    const path = `request.messages[${index}]`;
+    const role = wordAt(message["role"], [index % 2 === 0 ? "user" : "assistant"], `${path}.role`);
+    const content = elementsAt(message["content"], `${path}.content`).map(({ value, path: at }) => {
+      checkBlock(value, role, at);
+      return value;
+    });
     const calls = content.filter(({ type }) => type === "tool_use").map((block) => textOf(block["id"]));
-    for (const id of calls) {
-      assert.ok(!usedIds.has(id), `the call id ${id} is used once`);
-      usedIds.add(id);
-    }
+    for (const id of calls) addOnce(usedIds, id, path);
     const next = messages[index + 1];
-    if (calls.length > 0) assert.ok(next, "calls are answered");
-    const results = next === undefined ? [] : contentOf(next).filter(({ type }) => type === "tool_result");
-    assert.deepEqual(
-      results.map((block) => block["tool_use_id"]),
-      message["role"] === "assistant" ? calls : [],
-      "each call has its result in the next message, in their order",
+    demand(calls.length === 0 || next !== undefined, path, `no results of ${calls.join(", ")}`);
+    const results = contentOf(next ?? {}).filter(({ type }) => type === "tool_result");
+    const answered = results.map((block) => textOf(block["tool_use_id"])).join(", ");
+    const wanted = role === "assistant" ? calls.join(", ") : "";
+    demand(
+      answered === wanted,
+      `request.messages[${index + 1}]`,
+      `results of "${wanted}" wanted, not of "${answered}"`,
     );
-    if (message["role"] === "user") {
+    if (role === "user") {
       const firstOther = content.findIndex(({ type }) => type !== "tool_result");
       const lastResult = content.findLastIndex(({ type }) => type === "tool_result");
-      assert.ok(firstOther === -1 || lastResult < firstOther, "results come first");
+      demand(firstOther === -1 || lastResult < firstOther, path, "results come first");
       continue;
     }
-    assert.ok(!isThinking(content.at(-1)), "an assistant message does not end in thinking");
-    assert.ok(
-      content.some((block) => !isThinking(block) && (block["type"] !== "text" || textOf(block["text"]).trim() !== "")),
-      "an assistant message says something",
-    );
+    demand(!isThinking(content.at(-1)), path, "an assistant message does not end in thinking");
+    const says = (block: JsonObject) =>
+      !isThinking(block) && (block["type"] !== "text" || textOf(block["text"]).trim() !== "");
+    demand(content.some(says), path, "an assistant message says something");
   }
+  demand(
+    messages[0] === undefined || !contentOf(messages[0]).some(({ type }) => type === "tool_result"),
+    "request.messages[0]",
+    "a result of no call",
+  );
   const last = messages.at(-1);
   if (last?.["role"] !== "assistant") return;
   const words = textOf(contentOf(last).at(-1)?.["text"]);
-  assert.equal(words, words.trimEnd(), "the last message does not end in white space");
+  demand(words === words.trimEnd(), "request.messages", "the last one ends in white space");
 }
 
 function isThinking(block: JsonObject | undefined): boolean {
   return block?.["type"] === "thinking" || block?.["type"] === "redacted_thinking";
 }
 
-function checkText(block: JsonObject): void {
-  assert.notEqual(textOf(block["text"]).trim(), "", "no text is empty");
+function checkText(block: JsonObject, path: string): void {
+  demand(textOf(block["text"]).trim() !== "", `${path}.text`, "text of nothing but white space");
 }
 
-function checkBlock(block: JsonObject, role: string): void {
-  const type = textOf(block["type"]);
-  assert.notEqual(type, "");
-  if ("cache_control" in block) assert.ok(!isThinking(block), "thinking has no mark for the cache");
+function checkBlock(block: JsonObject, role: string, path: string): void {
+  const type = textAt(block["type"], `${path}.type`);
+  demand(!("cache_control" in block) || !isThinking(block), path, "thinking has no mark for the cache");
+  const author = ["text", "image", "document", "tool_result"].includes(type) ? "user" : "assistant";
+  demand(type === "text" || role === author, `${path}.type`, `${type} in a message of ${role}`);
   switch (type) {
     case "text":
-      if (role === "user") checkText(block);
-      else assert.notEqual(textOf(block["text"]), "", "no text is empty");
+      if (role === "user") checkText(block, path);
+      else textAt(block["text"], `${path}.text`);
       return;
     case "thinking":
-      assert.equal(role, "assistant");
-      assert.equal(typeof block["thinking"], "string");
-      assert.notEqual(textOf(block["signature"]), "", "thinking is signed");
+      demand(typeof block["thinking"] === "string", `${path}.thinking`, "a text is wanted");
+      textAt(block["signature"], `${path}.signature`);
       return;
     case "redacted_thinking":
-      assert.equal(role, "assistant");
-      assert.equal(typeof block["data"], "string");
+      demand(typeof block["data"] === "string", `${path}.data`, "a text is wanted");
       return;
     case "tool_use":
-      assert.equal(role, "assistant");
-      assert.match(textOf(block["id"]), /^[a-zA-Z0-9_-]+$/);
-      assert.match(textOf(block["name"]), word);
-      assert.ok(isJsonObject(block["input"]), "the input is an object");
+      demand(/^[a-zA-Z0-9_-]+$/.test(textOf(block["id"])), `${path}.id`, "is refused");
+      wordTextAt(block["name"], `${path}.name`);
+      objectAt(block["input"], `${path}.input`);
       return;
     case "tool_result":
-      assert.equal(role, "user");
-      checkResult(block);
+      checkResult(block, path);
       return;
     case "image":
     case "document":
-      assert.equal(role, "user");
-      checkSource(type, objectOf(block["source"]));
+      checkSource(type, objectAt(block["source"], `${path}.source`), `${path}.source`);
       return;
     default:
-      assert.equal(role, "assistant", `only the assistant says ${type}`);
+    // What the provider's own tools left goes back as it came.
   }
 }
 
-function checkResult({ content, is_error: isError }: JsonObject): void {
-  if (isError === true) assert.ok(typeof content === "string" && content.trim() !== "", "an error says what");
+function checkResult({ content, is_error: isError }: JsonObject, path: string): void {
+  const says = typeof content === "string" && content.trim() !== "";
+  demand(isError !== true || says, `${path}.content`, "an error says what");
   if (content === undefined || typeof content === "string") return;
-  const parts = arrayOf(content).map(objectOf);
-  assert.ok(parts.length > 0);
-  for (const part of parts) {
-    assert.ok(["text", "image", "document"].includes(textOf(part["type"])));
-    checkBlock(part, "user");
+  for (const { value: part, path: at } of elementsAt(content, `${path}.content`)) {
+    wordAt(part["type"], ["text", "image", "document"], `${at}.type`);
+    checkBlock(part, "user", at);
   }
 }
 
-function checkSource(type: string, source: JsonObject): void {
-  switch (source["type"]) {
-    case "base64":
-      assert.ok(
-        (type === "image" ? /^image\/(jpeg|png|gif|webp)$/ : /^application\/pdf$/).test(textOf(source["media_type"])),
-      );
-      assert.equal(typeof source["data"], "string");
+function checkSource(type: string, source: JsonObject, path: string): void {
+  switch (wordAt(source["type"], ["base64", "url", "text", "file"], `${path}.type`)) {
+    case "base64": {
+      const known = type === "image" ? /^image\/(jpeg|png|gif|webp)$/ : /^application\/pdf$/;
+      demand(known.test(textOf(source["media_type"])), `${path}.media_type`, "is refused");
+      demand(typeof source["data"] === "string", `${path}.data`, "a text is wanted");
       return;
+    }
     case "url":
-      assert.match(textOf(source["url"]), /^https:/i);
+      demand(/^https:/i.test(textOf(source["url"])), `${path}.url`, "an https: URL is wanted");
       return;
     case "text":
-      assert.equal(source["media_type"], "text/plain");
+      wordAt(source["media_type"], ["text/plain"], `${path}.media_type`);
       return;
     case "file":
-      assert.notEqual(textOf(source["file_id"]), "");
-      return;
-    default:
-      assert.fail(`a source of type ${JSON.stringify(source["type"])}`);
+      textAt(source["file_id"], `${path}.file_id`);
   }
 }
 
-function checkThinking(body: JsonObject, messages: readonly JsonObject[], maxTokens: number): void {
-  if (body["thinking"] === undefined) return;
-  const { type, budget_tokens: budget } = objectOf(body["thinking"]);
-  assert.ok(type === "enabled" || type === "adaptive" || type === "disabled");
-  assert.equal(budget !== undefined, type === "enabled");
+function checkThinking(request: JsonObject, messages: readonly JsonObject[], maxTokens: number): void {
+  if (request["thinking"] === undefined) return;
+  const thinking = objectAt(request["thinking"], "request.thinking");
+  const type = wordAt(thinking["type"], ["enabled", "adaptive", "disabled"], "request.thinking.type");
+  const budget = thinking["budget_tokens"];
+  demand((budget !== undefined) === (type === "enabled"), "request.thinking.budget_tokens", "goes with enabled");
   if (type !== "enabled") return;
-  const choice = objectOf(body["tool_choice"])["type"] ?? "auto";
-  assert.ok(choice === "auto" || choice === "none", "no forced tool beside a thinking budget");
-  assert.ok(typeof budget === "number" && budget >= 1024 && budget < maxTokens, "the budget fits");
+  const choice = objectOf(request["tool_choice"])["type"] ?? "auto";
+  demand(choice === "auto" || choice === "none", "request.tool_choice", "no forced tool beside a thinking budget");
+  const fits = typeof budget === "number" && budget >= 1024 && budget < maxTokens;
+  demand(fits, "request.thinking.budget_tokens", "from 1024 to less than max_tokens");
   let position = messages.length - 1;
   while (position > 1 && contentOf(messages[position] ?? {})[0]?.["type"] === "tool_result") position -= 2;
   const turn = messages[position + 1];
-  if (turn !== undefined) assert.ok(isThinking(contentOf(turn)[0]), "a turn of tool calls that thinks begins so");
+  const begins = turn === undefined || isThinking(contentOf(turn)[0]);
+  demand(begins, `request.messages[${position + 1}]`, "a turn of tool calls that thinks begins so");
 }

@@ -76,7 +76,8 @@ describe("the registry of providers", () => {
     });
     context.after(() => registry.close());
     const { signal } = new AbortController();
-    const request = { model: "", messages: [], tools: [], options: { maxTokens: 5 } };
+    const hi = { role: "user", blocks: [{ type: "text", text: "hi" }] } as const;
+    const request = { model: "", messages: [hi], tools: [], options: { maxTokens: 5 } };
     for await (const _ of registry.streamChat(registry.resolve("openai/m"), request, { signal }));
     const [asked] = upstream.requests;
     assert.equal(asked?.headers.authorization, "Bearer sk-settings");

@@ -60,7 +60,8 @@ describe("asking a provider", limit, () => {
     context.after(() => registry.close());
     const { signal } = new AbortController();
     for (let call = 0; call < 2; call++) {
-      const request = { model: "", messages: [], tools: [], options: {} };
+      const hi = { role: "user", blocks: [{ type: "text", text: "hi" }] } as const;
+      const request = { model: "", messages: [hi], tools: [], options: {} };
       for await (const _ of registry.streamChat(registry.resolve("forward/m"), request, { signal }));
       await new Promise((resolve) => setTimeout(resolve, 60));
     }

@@ -5,6 +5,7 @@ import { AgentError } from "../../src/chat/error.ts";
 import type { ChatEvent } from "../../src/chat/event.ts";
 import { createProviderRegistry, type ProviderRegistryOptions } from "../../src/provider/registry.ts";
 import type { UpstreamTimeouts } from "../../src/provider/stream-chat.ts";
+import { checkRequest } from "../dialect/check-request.ts";
 
 export type Answer = (request: http.IncomingMessage, response: http.ServerResponse, body: string) => void;
 
@@ -15,8 +16,21 @@ export interface Upstream {
   connections(): number;
 }
 
-/** A provider on loopback that gives the answers in their order and fails the test on one too many. */
-export async function startUpstream(context: TestContext, answers: readonly Answer[]): Promise<Upstream> {
+export interface UpstreamOptions {
+  /** Requests are not checked: the test sends what no API would take, for the reason given. */
+  readonly takesAnything?: string;
+}
+
+/**
+ * A provider on loopback that gives the answers in their order. One request too many is answered with 418, and one that
+ * the API would refuse with a 400 that says why; the latter also fails the test at its end.
+ */
+export async function startUpstream(
+  context: TestContext,
+  answers: readonly Answer[],
+  options: UpstreamOptions = {},
+): Promise<Upstream> {
+  const refusals: unknown[] = [];
   const requests: Upstream["requests"] = [];
   let connections = 0;
   const server = http.createServer(async (request, response) => {
@@ -24,6 +38,13 @@ export async function startUpstream(context: TestContext, answers: readonly Answ
     for await (const piece of request) body += piece;
     const answer = answers[requests.length];
     requests.push({ url: request.url ?? "", headers: request.headers, body });
+    try {
+      if (options.takesAnything === undefined) checkRequest(request.url ?? "", body);
+    } catch (error) {
+      refusals.push(error);
+      response.writeHead(400).end(JSON.stringify({ error: { message: String(error) } }));
+      return;
+    }
     if (answer !== undefined) answer(request, response, body);
     else response.writeHead(418).end(`nobody planned request ${requests.length}`);
   });
@@ -32,6 +53,7 @@ export async function startUpstream(context: TestContext, answers: readonly Answ
   context.after(() => {
     server.closeAllConnections();
     server.close();
+    for (const refusal of refusals) throw refusal;
   });
   const { port } = server.address() as AddressInfo;
   return { url: `http://127.0.0.1:${port}/v1`, requests, connections: () => connections };
