@@ -18,6 +18,7 @@ import { openaiResponses } from "./openai-responses.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
 import { createScriptedSender, scripted } from "./scripted.ts";
 import { type CallMeans, defaultTimeouts, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
+import { type ProviderCheck, type ValidateOptions, validateProvider } from "./validate-provider.ts";
 
 /** Every provider there is without being configured. */
 export const providerSpecs = [
@@ -55,7 +56,13 @@ export interface ProviderRegistryOptions extends Partial<CallMeans> {
 
 export interface ProviderInfo {
   readonly id: string;
+  /** Its name for people. */
+  readonly displayName: string;
   readonly dialect: DialectId;
+  /** Where it is asked, without credentials and query; absent where it has no address. */
+  readonly baseUrl?: string;
+  /** The environment variable its key is read from; never the key. */
+  readonly apiKeyEnv?: string;
   /** It has all it needs to be called. */
   readonly configured: boolean;
   /** What its models can be asked for, where nothing else is said of one. */
@@ -99,6 +106,11 @@ export interface ProviderRegistry {
    * @throws {AgentError} see `streamChat`.
    */
   streamChat(resolved: ResolvedModel, request: ChatRequest, options: StreamChatOptions): AsyncGenerator<ChatEvent[]>;
+  /**
+   * Asks a provider once whether it answers; that it does not is an answer.
+   * @param model the model's own name, to be asked for one word; empty for the cheapest question there is.
+   */
+  validate(provider: string, model: string, options: Omit<ValidateOptions, "answersItself">): Promise<ProviderCheck>;
   /** Closes the connections that are kept. */
   close(): void;
 }
@@ -172,9 +184,12 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
     list: () =>
       [...specs.values()].map((spec) => ({
         id: spec.id,
+        displayName: spec.displayName ?? spec.id,
         dialect: spec.dialect,
         features: spec.features,
         configured: isConfigured(endpoints.get(spec.id)),
+        ...addressOf(spec, endpoints.get(spec.id)),
+        ...(spec.apiKeyEnv === undefined ? {} : { apiKeyEnv: spec.apiKeyEnv }),
       })),
     resolve,
     resolveAll(models) {
@@ -211,8 +226,24 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
         call[how]();
       }
     },
+    validate(provider, model, asked) {
+      const answersItself = provider === scripted.id;
+      return validateProvider(provider, endpoints.get(provider), model, { ...asked, answersItself }, means);
+    },
     close: () => http.close(),
   };
+}
+
+/** For people to see: a query may hold a key. */
+function addressOf(spec: ProviderSpec, endpoint: Endpoint | Unconfigured | undefined): { readonly baseUrl?: string } {
+  if (spec.id === scripted.id) return {};
+  const url = isConfigured(endpoint) ? new URL(endpoint.baseUrl) : URL.parse(spec.baseUrl ?? "");
+  if (url === null) return {};
+  url.username = "";
+  url.password = "";
+  url.search = "";
+  url.hash = "";
+  return { baseUrl: url.href.replace(/\/+$/, "") };
 }
 
 const maxModels = 8;
