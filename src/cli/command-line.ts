@@ -1,8 +1,9 @@
 import { setTimeout } from "node:timers/promises";
-import { Command, CommanderError } from "commander";
+import { Argument, Command, CommanderError } from "commander";
 import { version } from "../version.ts";
 import type { ConfigFlags } from "./config-flags.ts";
 import type { DoctorFlags } from "./doctor.ts";
+import type { LoginFlags, LogoutFlags } from "./login.ts";
 import type { RunFlags } from "./run.ts";
 import { takeSecrets } from "./secrets.ts";
 import type { ConnectionFlags } from "./service.ts";
@@ -68,6 +69,18 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .action(async (ids: readonly string[], flags: ConnectionFlags) => {
       exitCode = await (await import("./sessions.ts")).removeSessions(ids, flags, taken);
     });
+  withLoginFlags(program.command("login"))
+    .description("log in to a provider with a browser, for models as copilot/<model>")
+    .option("--host <name>", "name of a GitHub Enterprise server, as company.ghe.com (github.com)")
+    .option("--client-id <id>", "id of the app that the login is for (that of GitHub's own for editors)")
+    .action(async (_provider: string, flags: LoginFlags) => {
+      exitCode = await (await import("./login.ts")).login(flags, taken);
+    });
+  withLoginFlags(program.command("logout"))
+    .description("remove a login")
+    .action(async (_provider: string, flags: LogoutFlags) => {
+      exitCode = await (await import("./login.ts")).logout(flags, taken);
+    });
   withServerFlags(program.command("doctor"))
     .description("say what is configured, reachable and writable")
     .option("--host <address>", "address the server is to listen on")
@@ -104,6 +117,13 @@ function withServerFlags(command: Command): Command {
     .option("--token-file <file>", "file with the token that callers have to show")
     .option("--log-level <level>", "trace, debug, info, warn, error or silent (warn)")
     .option("--script <file>", "script of the provider `scripted`");
+}
+
+function withLoginFlags(command: Command): Command {
+  return command
+    .addArgument(new Argument("<provider>", "the provider").choices(["copilot"]))
+    .option("--config <file>", "settings (codeagent.yaml in the working directory, if there is one)")
+    .option("--data-dir <folder>", "where the login is kept (~/.codeagent)");
 }
 
 function withConnectionFlags(command: Command): Command {

@@ -42,10 +42,14 @@ export function readCopilotLogin(file: string): CopilotLogin | undefined {
   return { host: new URL(host.origin), githubToken };
 }
 
-/** Changes whenever the file does; empty where there is none. */
+/** Changes whenever the file does; empty where it cannot be seen. */
 export function stampOf(file: string): string {
-  const stats = statSync(file, { bigint: true, throwIfNoEntry: false });
-  return stats === undefined ? "" : `${stats.ino} ${stats.size} ${stats.mtimeNs}`;
+  try {
+    const { ino, size, mtimeNs } = statSync(file, { bigint: true });
+    return `${ino} ${size} ${mtimeNs}`;
+  } catch {
+    return "";
+  }
 }
 
 /**
