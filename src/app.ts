@@ -14,12 +14,15 @@ import type { Config } from "./config.ts";
 import { makeDataDir } from "./data-dir.ts";
 import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
+import { createModelCatalog, type ModelCatalog } from "./provider/model-catalog.ts";
+import { readPriceFile } from "./provider/price-file.ts";
 import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
-import { capabilityHandlers, modelHandlers } from "./rpc/capabilities.ts";
+import { capabilityHandlers } from "./rpc/capabilities.ts";
 import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
+import { modelHandlers } from "./rpc/models.ts";
 import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
@@ -106,6 +109,7 @@ export async function startApp({
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
     const functions = () => indexFunctions([...added, local]);
+    const catalog = modelCatalogOf(config, registry);
     const models = modelsOf(registry);
     const environment: TurnEnvironment = {
       models,
@@ -160,11 +164,8 @@ export async function startApp({
           "no tool of this version asks for approval",
         ),
       });
-      router.service(ModelService, {
-        ...modelHandlers(capabilities),
-        listModels: methodToCome(ModelService.method.listModels, "name any model of the provider as provider/model"),
-        validateProvider: methodToCome(ModelService.method.validateProvider, "send a short Generate to the provider"),
-      });
+      const { featuresOf, validate } = registry;
+      router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
       router.service(ToolService, {
         ...toolHandlers(sessions, functions, defaultWorkspace),
         watchTools: methodToCome(ToolService.method.watchTools, "the set of tools does not change; call ListTools"),
@@ -257,6 +258,12 @@ function modelsOf(registry: ProviderRegistry): Models {
       };
     },
   };
+}
+
+function modelCatalogOf(config: Config, registry: ProviderRegistry): ModelCatalog {
+  const file = config["prices.file"];
+  const providers = registry.list().map(({ id }) => id);
+  return createModelCatalog(file === "" ? {} : { priceFile: readPriceFile(file, providers) });
 }
 
 function refuseWhatIsToCome(env: AppOptions["env"]): void {

@@ -47,7 +47,8 @@ export interface Cost {
 export interface ModelCatalog {
   /**
    * What a call cost; undefined where the provider has told it, where the price is unknown and where the usage tells too
-   * little. Tokens written to a cache count at the price of the shortest time they are kept.
+   * little. Tokens written to a cache count at the price of the shortest time they are kept. Never fails: an answer is
+   * worth more than its price.
    */
   costOf(call: PricedCall): Promise<Cost | undefined>;
   /** What is known of one model; undefined where nothing is. */
@@ -116,7 +117,7 @@ export function createModelCatalog({ priceFile, load = loadPriceData }: ModelCat
       const { prices, priceSource } =
         own !== undefined && own.prices.length > 0
           ? { prices: own.prices, priceSource: priceFileSource }
-          : ((await find(provider, model, atMs)) ?? { prices: [], priceSource: "" });
+          : ((await find(provider, model, atMs).catch(() => undefined)) ?? { prices: [], priceSource: "" });
       const costNanoUsd = costOfUsage(prices, usage);
       return costNanoUsd === undefined ? undefined : { costNanoUsd, priceSource };
     },

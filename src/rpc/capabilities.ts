@@ -1,6 +1,5 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
-import type { ModelService } from "../../gen/codeagent/v1/model_service_pb.ts";
 import type { SessionLimits } from "../session/run-turn.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 
@@ -45,20 +44,4 @@ export function capabilityHandlers(capabilities: Capabilities) {
       };
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
-}
-
-/** The providers; keys are never shown. */
-export function modelHandlers(capabilities: Capabilities) {
-  return {
-    async listProviders() {
-      return {
-        providers: capabilities.providers().map(({ id, dialect, configured, features: able }) => ({
-          id,
-          dialect,
-          configured,
-          features: [...able],
-        })),
-      };
-    },
-  } satisfies Partial<ServiceImpl<typeof ModelService>>;
 }
