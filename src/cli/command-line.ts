@@ -4,6 +4,7 @@ import { version } from "../version.ts";
 import type { ConfigFlags } from "./config-flags.ts";
 import type { DoctorFlags } from "./doctor.ts";
 import type { LoginFlags, LogoutFlags } from "./login.ts";
+import type { ModelsFlags } from "./models.ts";
 import type { RunFlags } from "./run.ts";
 import { takeSecrets } from "./secrets.ts";
 import type { ConnectionFlags } from "./service.ts";
@@ -80,6 +81,14 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .description("remove a login")
     .action(async (_provider: string, flags: LogoutFlags) => {
       exitCode = await (await import("./login.ts")).logout(flags, taken);
+    });
+  withConnectionFlags(program.command("models [provider]"))
+    .description("list the models of a provider, or of all that are configured, with their prices")
+    .option("--all", "those of providers that are not configured too")
+    .option("--validate", "ask the provider, or all that are configured, whether they answer")
+    .option("--json", "one JSON line for each")
+    .action(async (provider: string | undefined, flags: ModelsFlags) => {
+      exitCode = await (await import("./models.ts")).listModels(provider, flags, taken);
     });
   withServerFlags(program.command("doctor"))
     .description("say what is configured, reachable and writable")
