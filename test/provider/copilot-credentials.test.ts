@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -7,7 +7,7 @@ import { describe, type TestContext, test } from "node:test";
 import type { Message } from "../../src/chat/message.ts";
 import { copilotHeaders } from "../../src/provider/copilot.ts";
 import { type CopilotCredentialsOptions, createCopilotCredentials } from "../../src/provider/copilot-credentials.ts";
-import { copilotLoginFile, tokenUrlOf, writeCopilotLogin } from "../../src/provider/copilot-login.ts";
+import { copilotLoginFile, readCopilotLogin, tokenUrlOf, writeCopilotLogin } from "../../src/provider/copilot-login.ts";
 import type { Credential } from "../../src/provider/credentials.ts";
 import { type GithubPlan, startFakeGithub } from "./fake-github.ts";
 import { agentError } from "./upstream.ts";
@@ -385,6 +385,25 @@ describe("the login of the data directory", { timeout: 20_000 }, () => {
     }, tokenNamed("b"));
     assert.equal(await taken(), "b");
     assert.equal(await taken(), "b");
+  });
+
+  test("is for its owner alone, whole or not there, and nothing else is taken for one", (context) => {
+    const { file } = loginFolder(context);
+    writeFileSync(`${file}.${process.pid}.new`, "left behind", { mode: 0o644 });
+    writeCopilotLogin(file, { host, githubToken });
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    assert.deepEqual(readdirSync(dirname(file)), ["copilot.json"]);
+    assert.deepEqual(readCopilotLogin(file), { host, githubToken });
+    for (const text of [
+      "",
+      "null",
+      '{"host":"https://github.com"}',
+      '{"host":"http://github.com","github_token":"a"}',
+      '{"host":"https://github.com","github_token":"a b"}',
+    ]) {
+      writeFileSync(file, text);
+      assert.equal(readCopilotLogin(file), undefined, text);
+    }
   });
 
   test("goes to the API of the host it was made at", () => {
