@@ -9,6 +9,8 @@ export interface HttpRequest {
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
+  /** Texts that a recording of the exchange must not hold. */
+  readonly secrets?: readonly string[];
   /** Destroys the connection at once, also while the answer is read; the send or the read then fails. */
   readonly signal: AbortSignal;
   /** Longest wait for a connection, in milliseconds. */
