@@ -83,12 +83,14 @@ export interface Asked {
 }
 
 export interface AskOptions extends Partial<ProviderRegistryOptions> {
+  /** By default one of the provider `forward`; another one needs its own `env`. */
+  readonly model?: string;
   readonly signal?: AbortSignal;
   readonly timeouts?: Partial<UpstreamTimeouts>;
   readonly onEvents?: (events: readonly ChatEvent[]) => void;
 }
 
-/** Asks the provider `forward` at the URL for an answer to `hi`. */
+/** Asks the provider at the URL for an answer to `hi`. */
 export async function ask(baseUrl: string, options: AskOptions = {}): Promise<Asked> {
   const waits: number[] = [];
   const registry = createProviderRegistry({
@@ -110,7 +112,7 @@ export async function ask(baseUrl: string, options: AskOptions = {}): Promise<As
     } as const;
     const signal = options.signal ?? new AbortController().signal;
     const timeouts = options.timeouts ?? {};
-    for await (const some of registry.streamChat(registry.resolve("forward/some/model"), request, {
+    for await (const some of registry.streamChat(registry.resolve(options.model ?? "forward/some/model"), request, {
       signal,
       timeouts,
     })) {
