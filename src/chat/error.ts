@@ -20,6 +20,7 @@ export const agentErrorKinds = [
   "provider_unavailable",
   "provider_protocol",
   "context_length",
+  "answer_invalid",
 ] as const;
 export type AgentErrorKind = (typeof agentErrorKinds)[number];
 

@@ -118,7 +118,14 @@ export type LogEvent =
       readonly added: readonly string[];
       readonly removed: readonly string[];
     }
-  | { readonly type: "notice"; readonly level: "info" | "warning"; readonly code: string; readonly message: string }
+  | {
+      readonly type: "notice";
+      readonly level: "info" | "warning";
+      readonly code: string;
+      readonly message: string;
+      /** What the model is told of it: its answer was not what the turn asked for, and the turn goes on with this. */
+      readonly modelText?: string;
+    }
   | {
       readonly type: "turn-finished";
       readonly finishReason: FinishReason;

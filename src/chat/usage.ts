@@ -27,7 +27,7 @@ const counts = [
   "costNanoUsd",
 ] as const satisfies (keyof Usage)[];
 
-/** Adds the usage of one more step. A step that reports nothing makes the sum partial. */
+/** Adds the usage of one more step. A step that reports nothing, or alone has no price, makes the sum partial. */
 export function addUsage(sum: Usage | undefined, step: Usage | undefined): Usage {
   const total: { -readonly [Key in keyof Usage]: Usage[Key] } = { ...sum };
   if (step === undefined || (step.inputTokens === undefined && step.outputTokens === undefined)) total.partial = true;
@@ -36,6 +36,8 @@ export function addUsage(sum: Usage | undefined, step: Usage | undefined): Usage
     if (value !== undefined) total[count] = (total[count] ?? 0) + value;
   }
   if (step?.partial) total.partial = true;
+  if (sum !== undefined && step !== undefined && (sum.costNanoUsd === undefined) !== (step.costNanoUsd === undefined))
+    total.partial = true;
   if (step?.priceSource !== undefined) total.priceSource = step.priceSource;
   return total;
 }

@@ -98,10 +98,6 @@ function turnRequestFrom(message: GenerateRequest): TurnRequest {
   optionalSessionIdFrom(request.sessionId);
   requestIdFrom(request.requestId);
   checkSize(request);
-  const { budget, stateful } = request.options;
-  if (budget?.maxCostNanoUsd !== undefined)
-    throw notYet("options.budget.max_cost_nano_usd", "bound tokens or time instead");
-  if (stateful !== undefined) throw notYet("options.stateful", "send the conversation, or use a session");
   return request;
 }
 

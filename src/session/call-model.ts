@@ -6,7 +6,9 @@ import type { ChatRequest, ToolDefinition } from "../chat/request.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import type { Usage } from "../chat/usage.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
+import { withoutUnseen } from "./admission.ts";
 import { modelOptions } from "./model-options.ts";
+import { fullName, type Model } from "./models.ts";
 import { orderBlocks } from "./order-blocks.ts";
 import { FencedError } from "./owned-log.ts";
 import { finishReasonOf, type RunningSession, record, StoppedError } from "./run-turn.ts";
@@ -18,8 +20,9 @@ const maxWaitingEvents = 1024;
 
 /**
  * One step of a turn: asks the model and records what it says, as it says it. An answer that is cut after nothing but
- * text and thinking was shown is asked for once more, as a new attempt; any other that breaks off is recorded as far as
- * it came, with a `step-finished` that says so.
+ * text and thinking was shown is asked for once more, as a new attempt; where the turn has other models and this one is
+ * not to be had, the next one is asked, as a new attempt too. Any other answer that breaks off is recorded as far as it
+ * came, with a `step-finished` that says so.
  * @throws what broke the answer off.
  */
 export async function callModel(
@@ -31,9 +34,28 @@ export async function callModel(
 ): Promise<void> {
   const lastResponseId = turn.answer?.responseId ?? "";
   const call = { session, turn, functions, step, lastResponseId, signal };
-  const mayAskAgain = session.environment.limits.retryCutAnswers;
-  if ((await askModel({ ...call, attempt, mayAskAgain })) === "cut") {
-    await askModel({ ...call, attempt: attempt + 1, mayAskAgain: false });
+  const models = inOrder(session.environment.models.find(turn.model), turn.asked);
+  let mayAskAgain = session.environment.limits.retryCutAnswers;
+  let nextAttempt = attempt;
+  let unanswered: AgentError | undefined;
+  for (const [index, model] of models.entries()) {
+    const hasOthers = index < models.length - 1;
+    const refusal = hasOthers ? model.refusal() : undefined;
+    if (refusal !== undefined) {
+      unanswered ??= refusal;
+      continue;
+    }
+    if (index > 0 && unanswered !== undefined) tellOfFallback(call, model, unanswered);
+    for (;;) {
+      const outcome = await askModel({ ...call, model, attempt: nextAttempt, mayAskAgain, hasOthers });
+      if (outcome === "finished") return;
+      nextAttempt++;
+      if (outcome !== "cut") {
+        unanswered = outcome;
+        break;
+      }
+      mayAskAgain = false;
+    }
   }
 }
 
@@ -41,19 +63,38 @@ interface ModelCall {
   readonly session: RunningSession;
   readonly turn: TurnState;
   readonly functions: FunctionIndex;
+  readonly model: Model;
   readonly step: number;
   readonly attempt: number;
   /** The provider's id of the answer before this one in the turn. */
   readonly lastResponseId: string;
   /** Whether a cut answer may be left as it is, for another attempt to void it. */
   readonly mayAskAgain: boolean;
+  /** Whether another model may be asked when this one is not to be had. */
+  readonly hasOthers: boolean;
   readonly signal: AbortSignal;
 }
 
-async function askModel(call: ModelCall): Promise<"finished" | "cut"> {
-  const { session, turn, step, attempt, signal } = call;
-  const model = session.environment.models.find(turn.model);
+/** The models of a turn, the one that it asked last first, since that one can read its own reasoning. */
+function inOrder(models: readonly [Model, ...Model[]], asked: TurnState["asked"]): readonly Model[] {
+  const last = models.findIndex(({ provider, model }) => provider === asked?.provider && model === asked.model);
+  return last <= 0 ? models : [...models.slice(last), ...models.slice(0, last)];
+}
+
+function tellOfFallback({ session, turn }: Pick<ModelCall, "session" | "turn">, model: Model, why: AgentError): void {
+  record(session, turn.turnId, {
+    type: "notice",
+    level: "warning",
+    code: "MODEL_FALLBACK",
+    message: `${fullName(model)} is asked instead: ${why.message}`,
+  });
+}
+
+/** @returns `cut` for an answer to be asked for again, the error for one to be asked of another model. */
+async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentError> {
+  const { session, turn, model, step, attempt, signal } = call;
   const { provider, dialect } = model;
+  const lastAsked = turn.asked;
   record(session, turn.turnId, { type: "step-started", step, attempt, model: model.model, provider });
   const order = orderBlocks({ provider, model: model.model, dialect }, uniqueCallIds(session));
   let finish: Finish = { finishReason: "stop", rawFinishReason: "" };
@@ -67,22 +108,27 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut"> {
       record(session, turn.turnId, event);
     }
   };
-  const finishStep = () =>
+  const finishStep = async () => {
+    const priced = usage === undefined ? undefined : await model.priced(usage);
     record(session, turn.turnId, {
       type: "step-finished",
       step,
       attempt,
       ...finish,
-      ...(usage === undefined ? {} : { usage }),
+      ...(priced === undefined ? {} : { usage: priced }),
       ...(responseId === undefined ? {} : { responseId }),
       ...(upstreamRequestId === undefined ? {} : { upstreamRequestId }),
     });
+  };
   try {
-    const messages = validHistory(await session.withContent(session.state.messages));
+    const history = validHistory(await session.withContent(session.state.messages));
+    const messages = withoutUnseen(history, model.features);
+    if (fullName(model) !== (lastAsked === undefined ? "" : fullName(lastAsked)))
+      tellWhatIsWithheld(call, history, messages);
     const request: ChatRequest = {
       model: model.model,
       messages: withSystemPrompt(messages, session.config, session.environment.systemPrompt),
-      tools: offeredTools(turn, call.functions),
+      tools: model.features.includes("tools") ? offeredTools(turn, call.functions) : [],
       options: modelOptions(turn.options, step, call.lastResponseId),
     };
     for await (const events of model.stream(request, signal)) {
@@ -100,26 +146,54 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut"> {
       if (session.writer.waiting > maxWaitingEvents) await session.writer.flushed();
     }
     show(order.finish());
-    finishStep();
+    await finishStep();
     return "finished";
   } catch (error) {
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
-    if (call.mayAskAgain && isCut(error, shown)) return "cut";
+    if (error instanceof AgentError && isRepeatable(shown)) {
+      if (call.mayAskAgain && error.kind === "provider_unavailable" && shown.size > 0) return "cut";
+      if (call.hasOthers && (error.kind === "provider_unavailable" || error.kind === "rate_limited")) return error;
+    }
     show(order.finish());
     const reason = finishReasonOf(error);
     finish = { finishReason: reason === "budget" ? "cancelled" : reason, rawFinishReason: "" };
-    finishStep();
+    await finishStep();
     throw error;
   }
 }
 
-type Finish = Omit<Extract<ChatEvent, { type: "finish" }>, "type">;
-
-/** The stream broke after it had begun, and what it showed can be said again: no call has been named. */
-function isCut(error: unknown, shown: ReadonlySet<ContentBlock["type"]>): boolean {
-  const repeatable = [...shown].every((type) => type === "text" || type === "thinking" || type === "reasoning");
-  return error instanceof AgentError && error.kind === "provider_unavailable" && shown.size > 0 && repeatable;
+/** What was shown can be said again by another attempt: no call has been named. */
+function isRepeatable(shown: ReadonlySet<ContentBlock["type"]>): boolean {
+  return [...shown].every((type) => type === "text" || type === "thinking" || type === "reasoning");
 }
+
+/** Says, when a turn asks a model for the first time, what of the history that model is not shown. */
+function tellWhatIsWithheld(
+  { session, turn, model }: ModelCall,
+  history: readonly Message[],
+  sent: readonly Message[],
+): void {
+  const tell = (code: string, message: string) =>
+    record(session, turn.turnId, { type: "notice", level: "info", code, message });
+  const foreign = history.filter((message) => model.withholds(message)).length;
+  if (foreign > 0) {
+    const messages = foreign === 1 ? "1 message" : `${foreign} messages`;
+    tell(
+      "REASONING_WITHHELD",
+      `reasoning in ${messages} was written by another model and is not sent to ${fullName(model)}; its author gets it again`,
+    );
+  }
+  const unseen = sent.filter((message, index) => message !== history[index]).length;
+  if (unseen > 0) {
+    const messages = unseen === 1 ? "1 message" : `${unseen} messages`;
+    tell(
+      "CONTENT_WITHHELD",
+      `images, sound or files in ${messages} are left out, since ${fullName(model)} can't read them`,
+    );
+  }
+}
+
+type Finish = Omit<Extract<ChatEvent, { type: "finish" }>, "type">;
 
 /** Gives a call its own id where the model gave none, or one that the session has seen. */
 function uniqueCallIds({ state, environment }: RunningSession): (wanted: string) => string {

@@ -1,13 +1,19 @@
+import type { AgentError } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
+import type { Feature } from "../chat/feature.ts";
+import type { Message } from "../chat/message.ts";
 import type { ChatRequest } from "../chat/request.ts";
+import type { Usage } from "../chat/usage.ts";
 
 /** The models as a session sees them; `provider` stands behind it. */
 export interface Models {
   /**
-   * Finds the model of a name like `provider/model`.
-   * @throws {AgentError} `not_found` for an unknown provider, `failed_precondition` when it isn't configured.
+   * Finds the models of a name like `provider/model`, or of a list of such names with commas between: the first is asked,
+   * and the next one when it cannot answer.
+   * @throws {AgentError} `not_found` for an unknown provider, `failed_precondition` when one isn't configured,
+   *   `invalid_request` for a list with empty entries.
    */
-  find(name: string): Model;
+  find(names: string): readonly [Model, ...Model[]];
 }
 
 export interface Model {
@@ -17,9 +23,24 @@ export interface Model {
   readonly model: string;
   /** Wire family. */
   readonly dialect: string;
+  /** What it can be asked for. */
+  readonly features: readonly Feature[];
+  /** Why it cannot be asked now, after it failed again and again, and when it can; undefined when it can. */
+  refusal(): AgentError | undefined;
+  /** Whether a message holds reasoning that this model is not shown because another one wrote it. */
+  withholds(message: Message): boolean;
+  /** Whether it is known what the model costs. Never fails. */
+  hasPrice(): Promise<boolean>;
+  /** The usage of one call with what it costs, where that is known. Never fails. */
+  priced(usage: Usage): Promise<Usage>;
   /**
    * Asks the model and streams its answer, the events of one upstream read at a time. Leaving early closes the request.
    * @param signal aborts the request; the generator then throws the signal's reason.
    */
   stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<readonly ChatEvent[]>;
+}
+
+/** As `GenerateRequest.model` names it. */
+export function fullName({ provider, model }: Pick<Model, "provider" | "model">): string {
+  return `${provider}/${model}`;
 }

@@ -51,6 +51,9 @@ function callModel(turn: TurnState, step: number, attempt: number, maxSteps: num
   if (spent >= (turn.options.budget?.maxTotalTokens ?? Number.POSITIVE_INFINITY)) {
     return { type: "finish-turn", finishReason: "budget" };
   }
+  if ((turn.usage?.costNanoUsd ?? 0) >= (turn.options.budget?.maxCostNanoUsd ?? Number.POSITIVE_INFINITY)) {
+    return { type: "finish-turn", finishReason: "budget" };
+  }
   return { type: "call-model", step, attempt };
 }
 

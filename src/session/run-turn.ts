@@ -6,6 +6,7 @@ import type { SessionConfig } from "../chat/session-config.ts";
 import { toolFailure } from "../chat/tool-result.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import { callModel } from "./call-model.ts";
+import { answerFault, answerInvalid, repairText } from "./check-answer.ts";
 import type { CommitExtras, LogWriter } from "./log-writer.ts";
 import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
@@ -26,6 +27,8 @@ export interface SessionLimits {
   readonly maxTurnsInFlight: number;
   /** Whether an answer that is cut after nothing but text and thinking was shown is asked for once more. */
   readonly retryCutAnswers: boolean;
+  /** Times a model is told that its answer is not in the form that was asked for, before the turn fails. */
+  readonly maxAnswerRepairs: number;
 }
 
 export const defaultSessionLimits: SessionLimits = {
@@ -36,6 +39,7 @@ export const defaultSessionLimits: SessionLimits = {
   maxQueuedTurns: 16,
   maxTurnsInFlight: 64,
   retryCutAnswers: true,
+  maxAnswerRepairs: 2,
 };
 
 /** What turns need from the rest of the house. */
@@ -107,10 +111,24 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
         case "run-tools":
           await runTools(session, turn, functions, step.calls, ending.signal);
           break;
-        case "finish-turn":
+        case "finish-turn": {
+          const fault = answerFault(state, turn, step.finishReason);
+          if (fault !== undefined) {
+            if (step.finishReason === "length" || turn.rejectedAnswers >= environment.limits.maxAnswerRepairs)
+              throw answerInvalid(turn, fault);
+            record(session, turn.turnId, {
+              type: "notice",
+              level: "warning",
+              code: "ANSWER_REJECTED",
+              message: `the answer ${fault}; the model is asked for another one`,
+              modelText: repairText(fault),
+            });
+            break;
+          }
           finishTurn(session, turn, step.finishReason, step.finishReason === "error" ? lostError() : undefined);
           await session.writer.flushed();
           return;
+        }
         default:
           step satisfies never;
       }
@@ -130,13 +148,13 @@ function failTurn(session: RunningSession, turn: TurnState, error: unknown): voi
   const finishReason = finishReasonOf(error);
   if (turn.step > 0 && turn.answer === undefined) {
     // Left over from an owner that died, perhaps in the middle of a block: a new attempt voids what it began.
-    const slash = turn.model.indexOf("/");
+    const { model = "", provider = "" } = turn.asked ?? {};
     record(session, turn.turnId, {
       type: "step-started",
       step: turn.step,
       attempt: turn.attempt + 1,
-      model: turn.model.slice(slash + 1),
-      provider: turn.model.slice(0, Math.max(0, slash)),
+      model,
+      provider,
     });
     record(session, turn.turnId, {
       type: "step-finished",

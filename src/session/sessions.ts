@@ -7,6 +7,7 @@ import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/sessi
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
+import { checkTurn } from "./admission.ts";
 import { followLog, type ReadPage } from "./follow-log.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
@@ -337,7 +338,7 @@ export class Sessions {
   async #startSessionTurn(principal: Principal, request: TurnRequest, hash: string): Promise<AdmittedTurn> {
     const { sessionId } = request;
     const stored = await this.#stored(principal, sessionId);
-    const model = this.#modelName(request.model, decodeSessionConfig(stored.config).model);
+    const model = await this.#admit(request, decodeSessionConfig(stored.config).model);
     const queued = this.#workers.has(sessionId);
     if (!queued) this.#checkRoom();
     const turnId = this.#environment.newId("turn");
@@ -374,10 +375,10 @@ export class Sessions {
     };
   }
 
-  #startOneOff(principal: Principal, request: TurnRequest, hash: string): AdmittedTurn {
+  async #startOneOff(principal: Principal, request: TurnRequest, hash: string): Promise<AdmittedTurn> {
+    const model = await this.#admit(request, "");
     let turn = this.#oneOffs.known(principal.tenant, request, hash);
     if (turn === undefined) {
-      const model = this.#modelName(request.model, "");
       this.#checkRoom();
       turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, model }, hash);
     }
@@ -413,8 +414,9 @@ export class Sessions {
     }
   }
 
-  #modelName(asked: string, ofSession: string): string {
-    const name = asked || ofSession || this.#options.defaultModel;
+  /** Checks that the turn's models can do what it asks for, and gives their names. */
+  async #admit(request: TurnRequest, ofSession: string): Promise<string> {
+    const name = request.model || ofSession || this.#options.defaultModel;
     if (name === "") {
       throw new AgentError(
         "failed_precondition",
@@ -422,7 +424,7 @@ export class Sessions {
         { reason: "NO_MODEL" },
       );
     }
-    this.#environment.models.find(name);
+    await checkTurn(request, this.#environment.models.find(name));
     return name;
   }
 

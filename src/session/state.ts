@@ -32,6 +32,10 @@ export interface TurnState {
   step: number;
   /** Number of its last attempt. */
   attempt: number;
+  /** The model asked last; absent before the first step. */
+  asked: { readonly provider: string; readonly model: string } | undefined;
+  /** Answers that were not in the form asked for, and of which the model was told. */
+  rejectedAnswers: number;
   /** What the last attempt came to; absent while the model has not finished. */
   answer: AnswerState | undefined;
   /** Blocks of the running attempt that are complete. */
@@ -53,6 +57,9 @@ export interface CallState {
   started: { readonly readOnly: boolean } | undefined;
   result: ToolResult | undefined;
 }
+
+/** Marks a message of the history that the server wrote, with the code of its notice. */
+const noticeMetadata = "codeagent.notice";
 
 /** What a session is before anything happened in it. */
 export function emptyState(initialMessages: readonly Message[]): SessionState {
@@ -85,6 +92,8 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         startedMs: record.timeMs,
         step: 0,
         attempt: 0,
+        asked: undefined,
+        rejectedAnswers: 0,
         answer: undefined,
         blocks: [],
         usage: undefined,
@@ -95,6 +104,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       if (turn.answer !== undefined) addToolMessages(state, turn, record, () => undefined);
       turn.step = event.step;
       turn.attempt = event.attempt;
+      turn.asked = { provider: event.provider, model: event.model };
       turn.answer = undefined;
       turn.blocks = [];
       return;
@@ -110,7 +120,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       const message: Message = {
         role: "assistant",
         blocks: usable,
-        id: `${turn.turnId}-step${event.step}`,
+        id: answerId(turn.turnId, event.step),
         createTimeMs: record.timeMs,
       };
       if (usable.length > 0) state.messages.push(message);
@@ -156,11 +166,27 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "request-resolved":
     case "history-compacted":
     case "tools-changed":
+      return;
     case "notice":
+      if (turn?.answer === undefined || event.modelText === undefined) return;
+      turn.rejectedAnswers++;
+      turn.answer = { ...turn.answer, continues: true };
+      state.messages.push({
+        role: "user",
+        blocks: [{ type: "text", text: event.modelText }],
+        id: `${turn.turnId}-step${turn.step}-notice`,
+        metadata: { [noticeMetadata]: event.code },
+        createTimeMs: record.timeMs,
+      });
       return;
     default:
       event satisfies never;
   }
+}
+
+/** Id of the message that a step adds to the history. */
+export function answerId(turnId: string, step: number): string {
+  return `${turnId}-step${step}`;
 }
 
 function isShownText(block: ContentBlock): boolean {

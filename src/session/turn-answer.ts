@@ -11,6 +11,7 @@ export function foldTurnAnswer(sessionId: string) {
   /** Messages the request brought, which are no answer. */
   let asked = 0;
   let provider = "";
+  let model = "";
   let failure: Error | undefined;
 
   function finish(record: LogRecord): void {
@@ -26,7 +27,7 @@ export function foldTurnAnswer(sessionId: string) {
     answer = {
       sessionId,
       turnId: turn.turnId,
-      model: turn.model,
+      model: model === "" ? turn.model : `${provider}/${model}`,
       toolCalls:
         event.finishReason === "tool_calls"
           ? (turn.answer?.calls ?? []).map((call) => call.use).filter((use) => clientTools.has(use.name))
@@ -44,7 +45,7 @@ export function foldTurnAnswer(sessionId: string) {
 
   return {
     add(record: LogRecord): void {
-      if (record.event.type === "step-started") provider = record.event.provider;
+      if (record.event.type === "step-started") ({ provider, model } = record.event);
       finish(record);
       foldRecord(state, record);
       if (record.event.type === "turn-started") asked = state.messages.length;

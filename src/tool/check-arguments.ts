@@ -1,34 +1,11 @@
-import { Ajv2020, type ErrorObject, type ValidateFunction } from "ajv/dist/2020.js";
-import addFormats from "ajv-formats";
 import type { ToolDefinition } from "../chat/request.ts";
-import { harmlessText } from "./bounded-text.ts";
-import { TooSlow, withinTime } from "./within-time.ts";
+import { checkValue, described, isRecord, shortened } from "./check-value.ts";
 
 const maxArgumentsBytes = 1024 * 1024;
-const maxSchemaBytes = 256 * 1024;
-const maxDepth = 64;
-const maxCompiled = 512;
-const compileLimitMs = 1000;
-const checkLimitMs = 150;
-/** Bytes of schema times bytes of arguments: a few milliseconds at the most. */
-const maxUnwatchedWork = 16 * 1024 * 1024;
-const shownErrors = 5;
-const shownCharacters = 80;
-
-const noArguments = '{"type":"object","additionalProperties":false}';
+const words = { whole: "the object of arguments", property: "an argument" };
 
 export type CheckedArguments =
   | { readonly ok: true; readonly arguments: Readonly<Record<string, unknown>> }
-  | { readonly ok: false; readonly error: string };
-
-type Compiled =
-  | {
-      readonly ok: true;
-      readonly validate: ValidateFunction;
-      /** No keyword of the schema can take more than a walk over the value. */
-      readonly isPlain: boolean;
-      readonly schemaBytes: number;
-    }
   | { readonly ok: false; readonly error: string };
 
 /**
@@ -51,199 +28,25 @@ export function checkArguments(definition: ToolDefinition, argumentsText: string
   if (!isRecord(value)) {
     return refuse(`the arguments of ${name} must be one JSON object; ${described(value)} was given`);
   }
-  if (isDeeperThan(value, maxDepth)) {
-    return refuse(`the arguments of ${name} are nested more than ${maxDepth} levels deep`);
+  const check = checkValue(definition.parameters, value, bytes, words);
+  if (check.ok) return { ok: true, arguments: value };
+  const { fault, problems } = check;
+  switch (fault) {
+    case "depth":
+      return refuse(`the arguments of ${name} are ${problems}`);
+    case "schema":
+      return refuse(`${name} cannot be called: its argument schema is unusable (${problems})`);
+    case "time":
+      return refuse(`the arguments of ${name} ${problems}; send shorter ones`);
+    case "check":
+      return refuse(`the arguments of ${name} cannot be checked against its schema`);
+    case "value":
+      return refuse(`the arguments do not fit ${name}: ${problems}`);
+    default:
+      return fault satisfies never;
   }
-  const compiled = compiledSchema(definition.parameters);
-  if (!compiled.ok) return refuse(`${name} cannot be called: its argument schema is unusable (${compiled.error})`);
-  // The watch over a check costs more than most checks: 0.2 ms.
-  const isShort = compiled.isPlain && compiled.schemaBytes * bytes <= maxUnwatchedWork;
-  return runCheck(
-    name,
-    compiled.validate,
-    value,
-    isShort ? (check) => check() : (check) => withinTime(checkLimitMs, check),
-  );
-}
-
-function runCheck(
-  name: string,
-  validate: ValidateFunction,
-  value: Record<string, unknown>,
-  within: (check: () => boolean) => boolean,
-): CheckedArguments {
-  try {
-    if (within(() => validate(value))) return { ok: true, arguments: value };
-  } catch (error) {
-    if (error instanceof TooSlow) {
-      return refuse(`the arguments of ${name} took more than ${checkLimitMs} ms to check; send shorter ones`);
-    }
-    return refuse(`the arguments of ${name} cannot be checked against its schema`);
-  }
-  const problems = [...new Set(worthTelling(validate.errors ?? []).map(explained))];
-  const rest = problems.length - shownErrors;
-  const more = rest > 0 ? [`and ${rest} more`] : [];
-  return refuse(`the arguments do not fit ${name}: ${[...problems.slice(0, shownErrors), ...more].join("; ")}`);
 }
 
 function refuse(error: string): CheckedArguments {
   return { ok: false, error };
-}
-
-/** By schema text; the one used longest ago goes first. */
-const cache = new Map<string, Compiled>();
-
-function compiledSchema(schemaText: string): Compiled {
-  const known = cache.get(schemaText);
-  cache.delete(schemaText);
-  const compiled = known ?? compileSchema(schemaText);
-  if (cache.size >= maxCompiled) for (const oldest of cache.keys()) if (cache.delete(oldest)) break;
-  cache.set(schemaText, compiled);
-  return compiled;
-}
-
-function compileSchema(schemaText: string): Compiled {
-  const bytes = Buffer.byteLength(schemaText);
-  if (bytes > maxSchemaBytes) return { ok: false, error: `${bytes} bytes, at most ${maxSchemaBytes} are taken` };
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(schemaText.trim() === "" ? noArguments : schemaText);
-  } catch {
-    return { ok: false, error: "not JSON" };
-  }
-  if (!isRecord(parsed)) return { ok: false, error: "not a JSON object" };
-  if (isDeeperThan(parsed, maxDepth)) return { ok: false, error: `nested more than ${maxDepth} levels deep` };
-  const foreign = foreignReference(parsed);
-  if (foreign !== undefined) return { ok: false, error: `refers to ${shortened(foreign)}, outside itself` };
-  // Older drafts name themselves here and would not be found; what they share with 2020-12 is what tools use.
-  const { $schema: _, ...schema } = parsed;
-  try {
-    // An instance each: one that is stopped in the middle may be broken, and a shared one would keep every schema for ever.
-    const validate = withinTime(compileLimitMs, () => newValidator().compile(schema));
-    return { ok: true, validate, isPlain: isPlain(schema), schemaBytes: bytes };
-  } catch (error) {
-    if (error instanceof TooSlow) return { ok: false, error: `took more than ${compileLimitMs} ms to read` };
-    return { ok: false, error: error instanceof Error ? shortened(error.message, 300) : "not a JSON Schema" };
-  }
-}
-
-function newValidator(): Ajv2020 {
-  const validator = new Ajv2020({
-    strict: false,
-    allErrors: true,
-    verbose: true,
-    ownProperties: true,
-    validateSchema: false,
-    meta: false,
-    logger: false,
-    code: { regExp: Object.assign(patternOf, { code: "patternOf" }) },
-  });
-  addFormats.default(validator);
-  return validator;
-}
-
-/** Schemas from elsewhere are often written for expressions without the `u` flag. */
-function patternOf(source: string, flags: string): RegExp {
-  try {
-    return new RegExp(source, flags);
-  } catch {
-    return new RegExp(source);
-  }
-}
-
-/** Whether a schema has none of the keywords whose cost has no bound: expressions, formats, recursion, comparing all with all. */
-function isPlain(value: unknown): boolean {
-  if (typeof value !== "object" || value === null) return true;
-  return Object.entries(value).every(([key, inner]) => {
-    if (key === "patternProperties" || key === "uniqueItems") return inner === false;
-    // A property may have these names; then its value is a schema and no text.
-    if (["pattern", "format", "$ref", "$dynamicRef"].includes(key) && typeof inner === "string") return false;
-    return isPlain(inner);
-  });
-}
-
-/** The first reference that does not stay in the schema itself. */
-function foreignReference(value: unknown): string | undefined {
-  if (typeof value !== "object" || value === null) return undefined;
-  for (const [key, inner] of Object.entries(value)) {
-    if ((key === "$ref" || key === "$dynamicRef") && typeof inner === "string" && !inner.startsWith("#")) return inner;
-    const found = foreignReference(inner);
-    if (found !== undefined) return found;
-  }
-  return undefined;
-}
-
-function isDeeperThan(value: unknown, levels: number): boolean {
-  if (typeof value !== "object" || value === null) return false;
-  return levels === 0 || Object.values(value).some((inner) => isDeeperThan(inner, levels - 1));
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** Leaves out the errors of single branches where the error of the choice as a whole says more. */
-function worthTelling(errors: readonly ErrorObject[]): readonly ErrorObject[] {
-  const choices = errors.filter((error) => error.keyword === "anyOf" || error.keyword === "oneOf");
-  const inChoice = (error: ErrorObject) =>
-    choices.some((choice) => choice !== error && error.schemaPath.startsWith(`${choice.schemaPath}/`));
-  return errors.filter((error) => !inChoice(error) && error.keyword !== "if");
-}
-
-function explained(error: ErrorObject): string {
-  const at = pathOf(error.instancePath);
-  const params: Readonly<Record<string, unknown>> = error.params;
-  const given = `${described(error.data)} was given`;
-  switch (error.keyword) {
-    case "required":
-    case "dependentRequired":
-      return `${quoted(at, params["missingProperty"])} is missing`;
-    case "additionalProperties":
-    case "unevaluatedProperties": {
-      const extra = params["additionalProperty"] ?? params["unevaluatedProperty"];
-      return `${quoted(at, extra)} is not an argument it has${knownNames(error.parentSchema)}`;
-    }
-    case "type":
-      return `${quoted(at)} must be ${[params["type"]].flat().join(" or ")}; ${given}`;
-    case "enum":
-      return `${quoted(at)} must be one of ${shortened(JSON.stringify(params["allowedValues"]), 300)}; ${given}`;
-    case "const":
-      return `${quoted(at)} must be ${described(params["allowedValue"])}; ${given}`;
-    case "anyOf":
-    case "oneOf":
-      return `${quoted(at)} fits none or more than one of the forms it may have; ${given}`;
-    default:
-      return `${quoted(at)} ${shortened(error.message ?? "does not fit", 200)}; ${given}`;
-  }
-}
-
-function knownNames(schema: unknown): string {
-  const properties = isRecord(schema) ? schema["properties"] : undefined;
-  const names = isRecord(properties) ? Object.keys(properties) : [];
-  return names.length === 0 ? " (it has none here)" : ` (it has: ${shortened(names.join(", "), 300)})`;
-}
-
-/** `/items/0/name` as `items[0].name`. */
-function pathOf(pointer: string): string {
-  let path = "";
-  for (const part of pointer.split("/").slice(1)) {
-    const name = part.replaceAll("~1", "/").replaceAll("~0", "~");
-    path += /^\d+$/.test(name) ? `[${name}]` : path === "" ? name : `.${name}`;
-  }
-  return path;
-}
-
-function quoted(path: string, name?: unknown): string {
-  if (name === undefined) return path === "" ? "the object of arguments" : `"${shortened(path)}"`;
-  return `"${shortened(path === "" ? `${name}` : `${path}.${name}`)}"`;
-}
-
-function described(value: unknown): string {
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (isRecord(value)) return "an object";
-  return shortened(JSON.stringify(value) ?? "nothing");
-}
-
-function shortened(text: string, characters = shownCharacters): string {
-  return harmlessText(text.length <= characters ? text : `${text.slice(0, characters - 3)}...`);
 }

@@ -416,8 +416,8 @@ const eventsByType = {
     [],
   ),
   notice: record<EventOf<"notice">>(
-    { type: is("notice"), level: fc.constantFrom("info", "warning"), code: text, message: text },
-    [],
+    { type: is("notice"), level: fc.constantFrom("info", "warning"), code: text, message: text, modelText: filledText },
+    ["modelText"],
   ),
   "turn-finished": record<EventOf<"turn-finished">>(
     {

@@ -137,14 +137,21 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
     oneOff: { workspace: folder },
     environment: {
       models: {
-        find: () => ({
-          provider: "p",
-          model: "m",
-          dialect: "d",
-          async *stream() {
-            yield [{ type: "text-delta", index: 0, text: "hello" }];
+        find: () => [
+          {
+            provider: "p",
+            model: "m",
+            dialect: "d",
+            features: ["streaming", "tools"],
+            refusal: () => undefined,
+            withholds: () => false,
+            hasPrice: async () => false,
+            priced: async (usage) => usage,
+            async *stream() {
+              yield [{ type: "text-delta", index: 0, text: "hello" }];
+            },
           },
-        }),
+        ],
       },
       functions: () => indexFunctions([]),
       systemPrompt: "",

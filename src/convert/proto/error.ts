@@ -32,6 +32,7 @@ export const errorCodes = {
   provider_unavailable: 14,
   provider_protocol: 13,
   context_length: 3,
+  answer_invalid: 13,
 } as const satisfies Record<AgentErrorKind, number>;
 
 /**

@@ -204,8 +204,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
       return { case: "toolsChanged", value: { generation, added: [...event.added], removed: [...event.removed] } };
     }
     case "notice": {
-      const { level, code, message } = event;
-      return { case: "notice", value: { level, code, message } };
+      const { level, code, message, modelText = "" } = event;
+      return { case: "notice", value: { level, code, message, modelText } };
     }
     case "turn-finished": {
       const { finishReason, steps } = event;
@@ -306,8 +306,9 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
       return { type: "tools-changed", generation, added: [...event.value.added], removed: [...event.value.removed] };
     }
     case "notice": {
-      const { level, code, message } = event.value;
-      return { type: "notice", level: wordFromProto(level, ["info", "warning"], "notice.level"), code, message };
+      const { level: word, code, message } = event.value;
+      const level = wordFromProto(word, ["info", "warning"], "notice.level");
+      return present({ type: "notice", level, code, message, modelText: presentText(event.value.modelText) });
     }
     case "turnFinished": {
       const { finishReason, usage, error, steps } = event.value;

@@ -1,0 +1,106 @@
+import { AgentError, invalidField } from "../chat/error.ts";
+import type { Feature } from "../chat/feature.ts";
+import type { Message } from "../chat/message.ts";
+import type { TurnRequest } from "../chat/request.ts";
+import { schemaFault } from "../tool/check-value.ts";
+import { fullName, type Model } from "./models.ts";
+
+/**
+ * Refuses what the models of a turn cannot do, before anything is sent or kept.
+ * @throws {AgentError} `invalid_request` that names the field and the model.
+ */
+export async function checkTurn(request: TurnRequest, models: readonly Model[]): Promise<void> {
+  const format = request.options.responseFormat;
+  if (format?.type === "json_schema") {
+    const fault = schemaFault(format.schema);
+    if (fault !== undefined)
+      throw invalidField("options.response_format.json_schema.schema", `can't be used: ${fault}`);
+  }
+  for (const model of models) {
+    for (const { field, anyOf, what } of needs(request)) {
+      if (anyOf.some((feature) => model.features.includes(feature))) continue;
+      throw invalidField(field, `${what}, which ${fullName(model)} can't do; leave it out or ask another model`);
+    }
+    if (request.options.budget?.maxCostNanoUsd !== undefined && !(await model.hasPrice())) {
+      throw new AgentError(
+        "failed_precondition",
+        `options.budget.max_cost_nano_usd can't be held: the price of ${fullName(model)} is unknown; give it in the file of prices, or bound tokens or time`,
+        { reason: "PRICE_UNKNOWN" },
+      );
+    }
+  }
+}
+
+interface Need {
+  readonly field: string;
+  /** One of them is enough. */
+  readonly anyOf: readonly Feature[];
+  /** What is asked for, as the beginning of a sentence after the field. */
+  readonly what: string;
+}
+
+function needs({ messages, tools, options }: TurnRequest): Need[] {
+  const found: Need[] = messages.flatMap((message, index) =>
+    contentOf(message).map(({ feature, noun }) => ({
+      field: `messages[${index}]`,
+      anyOf: [feature],
+      what: `holds ${noun}`,
+    })),
+  );
+  if (tools.length > 0) found.push({ field: "tools", anyOf: ["tools"], what: "ask for calls of functions" });
+  const { thinking, stateful } = options;
+  const wantsThought =
+    thinking?.enabled ?? (thinking?.budgetTokens !== undefined || (thinking?.effort ?? "none") !== "none");
+  if (wantsThought)
+    found.push({ field: "options.thinking", anyOf: ["thinking", "reasoning"], what: "asks for thinking" });
+  if (stateful?.store === true || stateful?.previousResponseId !== undefined)
+    found.push({ field: "options.stateful", anyOf: ["stateful"], what: "asks the provider to keep the answer" });
+  return found;
+}
+
+const contentFeatures = {
+  image: { feature: "vision", noun: "an image" },
+  audio: { feature: "audio", noun: "audio" },
+  file: { feature: "files", noun: "a file" },
+} as const satisfies Record<string, { feature: Feature; noun: string }>;
+
+type Content = (typeof contentFeatures)[keyof typeof contentFeatures];
+
+function contentOf(message: Message): Content[] {
+  const found = new Set<Content>();
+  for (const block of message.blocks) {
+    const parts = block.type === "tool_result" ? (block.parts ?? []) : [block];
+    for (const { type } of parts) {
+      if (type === "image" || type === "audio" || type === "file") found.add(contentFeatures[type]);
+    }
+  }
+  return [...found];
+}
+
+/**
+ * The history as a model can take it: what it cannot see or hear, as after a change of the model, is left out and said
+ * to be, so that the conversation can go on.
+ */
+export function withoutUnseen(messages: readonly Message[], features: readonly Feature[]): readonly Message[] {
+  return messages.map((message) =>
+    contentOf(message).every(({ feature }) => features.includes(feature)) ? message : withoutContent(message, features),
+  );
+}
+
+function withoutContent(message: Message, features: readonly Feature[]): Message {
+  const seen = <Part extends { readonly type: string }>(part: Part) => {
+    const { type } = part;
+    if (type !== "image" && type !== "audio" && type !== "file") return part;
+    const { feature, noun } = contentFeatures[type];
+    if (features.includes(feature)) return part;
+    return { type: "text", text: `(${noun} is left out here: this model can't read it)` } as const;
+  };
+  return {
+    ...message,
+    blocks: message.blocks.map((block) =>
+      block.type === "tool_result" && block.parts !== undefined
+        ? { ...block, parts: block.parts.map(seen) }
+        : seen(block),
+    ),
+  };
+}
