@@ -16,7 +16,7 @@ import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import { createModelCatalog, type ModelCatalog } from "./provider/model-catalog.ts";
 import { readPriceFile } from "./provider/price-file.ts";
-import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
+import { createProviderRegistry, type ProviderRegistry, type ResolvedModel } from "./provider/registry.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
 import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
@@ -28,7 +28,7 @@ import { reflectionRoutes } from "./rpc/reflection.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
 import { toolHandlers } from "./rpc/tools.ts";
 import { type RunningServer, startServer } from "./server.ts";
-import type { Models } from "./session/models.ts";
+import type { Model, Models } from "./session/models.ts";
 import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
 import { Sessions } from "./session/sessions.ts";
 import { summaryOfLog } from "./session/summary-of-log.ts";
@@ -110,7 +110,7 @@ export async function startApp({
     for (const provider of added) undo.defer(() => provider.close());
     const functions = () => indexFunctions([...added, local]);
     const catalog = modelCatalogOf(config, registry);
-    const models = modelsOf(registry);
+    const models = modelsOf(registry, catalog, now);
     const environment: TurnEnvironment = {
       models,
       functions,
@@ -149,7 +149,7 @@ export async function startApp({
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
         ...generateHandlers(turns, sessions, stopping.signal),
-        ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolve(name)),
+        ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolveAll(name)),
         ...capabilityHandlers(capabilities),
         compactSession: methodToCome(
           CodeAgentService.method.compactSession,
@@ -245,17 +245,32 @@ function closing(
   };
 }
 
-function modelsOf(registry: ProviderRegistry): Models {
+function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => number): Models {
+  const addresses = new Map(registry.list().map((provider) => [provider.id, provider]));
+  const modelOf = (resolved: ResolvedModel): Model => {
+    const { provider, model, dialect, features } = resolved;
+    const asked = addresses.get(provider) ?? { id: provider };
+    return {
+      provider,
+      model,
+      dialect,
+      features,
+      refusal: () => registry.refusal(resolved),
+      withholds: () => false,
+      async hasPrice() {
+        const known = await catalog.find(asked, model, now()).catch(() => undefined);
+        return known !== undefined && known.prices.length > 0;
+      },
+      async priced(usage) {
+        return { ...usage, ...(await catalog.costOf({ provider: asked, model, usage, atMs: now() })) };
+      },
+      stream: (request, signal) => registry.streamChat(resolved, request, { signal }),
+    };
+  };
   return {
-    find(name) {
-      const resolved = registry.resolve(name);
-      const { provider, model, dialect } = resolved;
-      return {
-        provider,
-        model,
-        dialect,
-        stream: (request, signal) => registry.streamChat(resolved, request, { signal }),
-      };
+    find(names) {
+      const [first, ...others] = registry.resolveAll(names);
+      return [modelOf(first), ...others.map(modelOf)];
     },
   };
 }
