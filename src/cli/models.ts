@@ -71,7 +71,7 @@ async function validate(
       continue;
     }
     const took = check.latencyMs === undefined ? "" : ` (${check.latencyMs} ms)`;
-    const line = `${check.state.padEnd(16)} ${id}: ${check.message}${took}\n`;
+    const line = `${check.state.padEnd(16)} ${check.message}${took}\n`;
     if (check.valid) page.write(line);
     else page.write(line, "red");
   }
