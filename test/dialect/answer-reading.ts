@@ -12,9 +12,15 @@ export function plainContext(): DecodeContext {
   return { provider: "test", model: "m-1", quirks: defaultQuirks, createToolCallId: () => `made-${++made}` };
 }
 
-export async function* inPieces(text: string, size: number): AsyncGenerator<Uint8Array> {
+/** The bytes of a text in pieces of one size, or of the sizes given and then the rest. */
+export async function* inPieces(text: string, size: number | readonly number[]): AsyncGenerator<Uint8Array> {
   const bytes = Buffer.from(text, "utf8");
-  for (let start = 0; start < bytes.length; start += size) yield bytes.subarray(start, start + size);
+  let start = 0;
+  for (let piece = 0; start < bytes.length; piece++) {
+    const length = typeof size === "number" ? size : (size[piece] ?? bytes.length);
+    yield bytes.subarray(start, start + length);
+    start += length;
+  }
 }
 
 export interface Reading {
@@ -25,7 +31,7 @@ export interface Reading {
 
 export async function readStream(
   text: string,
-  pieceSize: number,
+  pieceSize: number | readonly number[],
   dialect: DialectId = "openai-chat",
 ): Promise<Reading> {
   const events: ChatEvent[] = [];
@@ -48,15 +54,17 @@ export function readWhole(text: string, dialect: DialectId = "openai-chat"): Rea
 }
 
 /** Neighbouring deltas of one block as one: how often a text was cut says nothing. */
-function joined(events: readonly ChatEvent[]): ChatEvent[] {
+export function joined(events: readonly ChatEvent[]): ChatEvent[] {
   const whole: ChatEvent[] = [];
   for (const event of events) {
     const last = whole.at(-1);
     if (event.type === "tool-call-delta" && last?.type === event.type && last.index === event.index) {
       whole[whole.length - 1] = { ...last, argumentsText: last.argumentsText + event.argumentsText };
     } else if (event.type === "text-delta" && last?.type === event.type && last.index === event.index) {
-      whole[whole.length - 1] = { ...last, text: last.text + event.text };
+      whole[whole.length - 1] = { ...last, ...event, text: last.text + event.text };
     } else if (event.type === "thinking-delta" && last?.type === event.type && last.index === event.index) {
+      whole[whole.length - 1] = { ...last, text: last.text + event.text };
+    } else if (event.type === "reasoning-delta" && last?.type === event.type && last.index === event.index) {
       whole[whole.length - 1] = { ...last, text: last.text + event.text };
     } else {
       whole.push(event);
