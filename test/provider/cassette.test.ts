@@ -316,6 +316,15 @@ describe("what was recorded is replayed as it was", limit, () => {
     }
     assert.deepEqual(heard, pieces);
     assert.deepEqual(await readPieces(replayExchanges(directory), rawRequest("{}")), pieces);
+
+    const abort = new AbortController();
+    const replayed = await replayExchanges(directory)(rawRequest("{}", { signal: abort.signal }));
+    await assert.rejects(async () => {
+      for await (const piece of replayed.body) {
+        assert.deepEqual(Buffer.from(piece), pieces[0], "nothing comes after an abort");
+        abort.abort(new Error("gone"));
+      }
+    }, /^Error: gone$/);
   });
 
   test("bytes of any kind come back", async (context) => {
@@ -325,7 +334,7 @@ describe("what was recorded is replayed as it was", limit, () => {
       fc.asyncProperty(
         fc.oneof(
           anyPieces,
-          fc.json().map((text) => [Buffer.from(text)]),
+          fc.jsonValue().map((value) => [Buffer.from(JSON.stringify(value, null, 1))]),
         ),
         contentType,
         async (bytes, type) => {
@@ -410,6 +419,14 @@ describe("what was recorded is replayed as it was", limit, () => {
     );
     const replay = replayExchanges(directory, { leaveTimeoutMs: 10_000 });
     assert.deepEqual([await abortAtText(replay), await abortAtOnce(replay)], recorded);
+
+    const aborted = new AbortController();
+    const response = await replayExchanges(directory)(
+      rawRequest(upstream.requests[0]?.body ?? "", { signal: aborted.signal }),
+    );
+    await assert.rejects(async () => {
+      for await (const _ of response.body) setTimeout(() => aborted.abort(new Error("gone")), 5);
+    }, /^Error: gone$/);
 
     const impatient = replayExchanges(directory, { leaveTimeoutMs: 5 });
     for (const text of ["hi", "second"]) {
