@@ -130,8 +130,7 @@ export function createCopilotCredentials(options: CopilotCredentialsOptions): Co
     let source = first;
     let answer = await ask(source, signal);
     if (isRefusal(answer)) {
-      // Somebody may have logged in anew while we asked; a file system need not tell two writes at one time apart.
-      kept = undefined;
+      // Somebody may have logged in anew while we asked.
       const other = sourceNow();
       if (other !== undefined && other.githubToken !== source.githubToken) {
         source = other;
