@@ -1,4 +1,4 @@
-import { AgentError, invalidField } from "../chat/error.ts";
+import { invalidField } from "../chat/error.ts";
 import type {
   BlockOrigin,
   ContentBlock,
@@ -9,10 +9,13 @@ import type {
   ToolResultBlock,
   ToolUseBlock,
 } from "../chat/message.ts";
-import type { ChatRequest, ModelOptions, ResponseFormat, ThinkingOptions, ToolDefinition } from "../chat/request.ts";
+import type { ChatRequest, ModelOptions, ResponseFormat, ToolDefinition } from "../chat/request.ts";
 import { parseDataUrl } from "./data-url.ts";
+import { budgetOfEffort, type Effort, effortOf, nearestEffort, type ThinkingWish, thinkingWish } from "./effort.ts";
 import { isJsonObject, type JsonObject, parseJson } from "./json.ts";
+import { isFrom, isFromProvider, type Reader } from "./origin.ts";
 import type { Quirks } from "./quirks.ts";
+import { schemaInstruction } from "./schema-instruction.ts";
 
 /**
  * The request for a streamed answer, as JSON text. Each request repeats the one before it and adds to its end, which
@@ -27,24 +30,32 @@ import type { Quirks } from "./quirks.ts";
  *   back. Thinking without a signature is never sent.
  * - Thinking: a budget asks for `enabled`, no budget for `adaptive`, and `enabled: false` for `disabled`
  *   (docs/en/build-with-claude/adaptive-thinking). Effort is `output_config.effort` (docs/en/build-with-claude/effort).
+ *   To a model that knows only one of them a budget becomes the effort it stands for, or the other way round
+ *   (`effortOfBudget`, `budgetOfEffort`); one that is only told to think gets the budget of a medium effort.
  * - `max_tokens` is required; without one the quirk's default is sent, or more where a thinking budget needs it.
+ * - JSON without a schema has no mode here, so the model is told at the end of the system prompt, as it is of a schema
+ *   where the provider does not hold it to one.
  *
  * @throws {AgentError} `invalid_request` for what Anthropic cannot be sent: audio, files of other types than PDF, image
  * and text, a thinking budget below 1024 or not below `maxTokens`, a forced tool beside a thinking budget
- * (docs/en/build-with-claude/thinking-tool-workflows), a schema that is no JSON object, no message at all;
- * `unimplemented` for JSON without a schema.
+ * (docs/en/build-with-claude/thinking-tool-workflows), an effort nobody knows, a schema that is no JSON object, no
+ * message at all.
  */
 export function encode(request: ChatRequest, quirks: Quirks, provider: string): string {
   const { options, tools } = request;
   const turns = turnsOf(request.messages, { provider, model: request.model });
   if (turns.length === 0) throw invalidField("messages", "say nothing that could be sent");
   const mark = quirks.cacheControl ? marked : (text: string) => text;
-  const { thinking, maxTokens } = thinkingOf(options, quirks, turns);
-  const system = systemOf(request.messages);
-  const outputConfig = outputConfigOf(options);
+  const wish = thinkingWish(options.thinking);
+  const { thinking, maxTokens } = thinkingOf(wish, options, quirks, turns);
+  const format = formatOf(options.responseFormat, quirks);
+  const system = [...systemOf(request.messages), ...format.instruction];
+  const outputConfig = outputConfigOf(wish, quirks, format.field);
+  const isThinking = thinking !== undefined && thinking.type !== "disabled";
+  const samples = quirks.sampling === "always" || (quirks.sampling === "without-thinking" && !isThinking);
   const rest = JSON.stringify({
-    temperature: options.temperature,
-    top_p: options.topP,
+    temperature: samples ? options.temperature : undefined,
+    top_p: samples ? options.topP : undefined,
     stop_sequences: options.stop !== undefined && options.stop.length > 0 ? options.stop : undefined,
     thinking,
     tool_choice: tools.length > 0 ? toolChoice(options) : undefined,
@@ -96,16 +107,22 @@ const leastBudget = 1024;
 /** What is left for the answer where the budget alone would fill the default. */
 const answerTokens = 4096;
 
+interface ThinkingParameter {
+  readonly type: "enabled" | "adaptive" | "disabled";
+  readonly budget_tokens?: number;
+}
+
 function thinkingOf(
-  { maxTokens, thinking, toolChoice }: ModelOptions,
+  wish: ThinkingWish,
+  { maxTokens, toolChoice }: ModelOptions,
   quirks: Quirks,
   turns: readonly Turn[],
-): { thinking?: object; maxTokens: number } {
-  const asked = thinkingAsked(thinking);
-  if (asked === undefined || asked.type !== "enabled") {
-    return { ...(asked === undefined ? {} : { thinking: asked }), maxTokens: maxTokens ?? quirks.defaultMaxTokens };
+): { readonly thinking?: ThinkingParameter | undefined; readonly maxTokens: number } {
+  const asked = thinkingAsked(wish, quirks, maxTokens);
+  const budget = asked?.budget_tokens;
+  if (budget === undefined) {
+    return { thinking: asked, maxTokens: maxTokens ?? quirks.defaultMaxTokens };
   }
-  const { budget_tokens: budget } = asked;
   if (budget < leastBudget) {
     throw invalidField("options.thinking.budgetTokens", `is ${budget}; must be at least ${leastBudget}`);
   }
@@ -120,18 +137,35 @@ function thinkingOf(
     throw invalidField("options.toolChoice", `is ${toolChoice}; with a thinking budget it may only be auto or none`);
   }
   return {
-    ...(thinks ? { thinking: asked } : {}),
+    thinking: thinks ? asked : undefined,
     maxTokens: maxTokens ?? Math.max(quirks.defaultMaxTokens, budget + answerTokens),
   };
 }
 
 function thinkingAsked(
-  thinking: ThinkingOptions | undefined,
-): { type: "enabled"; budget_tokens: number } | { type: "adaptive" | "disabled" } | undefined {
-  if (thinking === undefined) return undefined;
-  if (thinking.enabled === false || thinking.effort === "none") return { type: "disabled" };
-  if (thinking.budgetTokens !== undefined) return { type: "enabled", budget_tokens: thinking.budgetTokens };
-  return thinking.enabled ? { type: "adaptive" } : undefined;
+  wish: ThinkingWish,
+  { thinkingMode, thinkingAlways, reasoningEffort }: Quirks,
+  maxTokens: number | undefined,
+): ThinkingParameter | undefined {
+  if (wish.type === "unsaid" || thinkingMode === "none") return undefined;
+  if (wish.type === "off") return thinkingAlways ? undefined : { type: "disabled" };
+  const { enabled, effort, budgetTokens } = wish;
+  if (thinkingMode === "adaptive") return enabled || budgetTokens !== undefined ? { type: "adaptive" } : undefined;
+  if (budgetTokens !== undefined) return { type: "enabled", budget_tokens: budgetTokens };
+  if (thinkingMode === "any") return enabled ? { type: "adaptive" } : undefined;
+  // An effort that is known needs no thinking to have its effect.
+  if (!enabled && reasoningEffort) return undefined;
+  return { type: "enabled", budget_tokens: fittingBudget(budgetOfEffort(effort ?? "medium"), maxTokens) };
+}
+
+/** A budget nobody named leaves at least half of the tokens to the answer, where that is enough to think at all. */
+function fittingBudget(budget: number, maxTokens: number | undefined): number {
+  if (maxTokens === undefined) return budget;
+  if (maxTokens <= leastBudget) {
+    const wanted = `more than ${leastBudget} are wanted, for thinking and the answer`;
+    throw invalidField("options.maxTokens", `is ${maxTokens}; ${wanted}`);
+  }
+  return Math.max(leastBudget, Math.min(budget, Math.floor(maxTokens / 2)));
 }
 
 /**
@@ -146,29 +180,42 @@ function mayThink(turns: readonly Turn[]): boolean {
   return first === undefined || first.kind === "thinking";
 }
 
-function outputConfigOf({ responseFormat, thinking }: ModelOptions): string {
+const familyEfforts: readonly Effort[] = ["low", "medium", "high", "xhigh", "max"];
+
+function outputConfigOf(wish: ThinkingWish, quirks: Quirks, format: string): string {
   const parts: string[] = [];
-  const effort = thinking?.enabled === false ? undefined : thinking?.effort;
-  if (effort !== undefined && effort !== "" && effort !== "none") {
-    parts.push(`"effort":${quoted(effort === "minimal" ? "low" : effort)}`);
-  }
-  const format = formatOf(responseFormat);
+  const effort = effortAsked(wish, quirks);
+  if (effort !== undefined) parts.push(`"effort":"${effort}"`);
   if (format !== "") parts.push(`"format":${format}`);
   return parts.join(",");
 }
 
-/** By docs/en/build-with-claude/structured-outputs the answer is held to a schema; there is no other JSON mode. */
-function formatOf(format: ResponseFormat | undefined): string {
-  if (format === undefined || format.type === "text") return "";
-  const field = "options.responseFormat";
-  if (format.type === "json_object") {
-    const description = "json_object is not offered by Anthropic; use json_schema";
-    throw new AgentError("unimplemented", `${field}: ${description}`, { fieldViolations: [{ field, description }] });
+function effortAsked(wish: ThinkingWish, quirks: Quirks): Effort | undefined {
+  if (!quirks.reasoningEffort || wish.type === "unsaid") return undefined;
+  const levels = quirks.efforts.length > 0 ? quirks.efforts : familyEfforts;
+  if (wish.type === "off") return quirks.thinkingAlways ? nearestEffort("minimal", levels) : undefined;
+  // A budget that can be sent as it is says enough.
+  const wanted = quirks.thinkingMode === "adaptive" ? effortOf(wish) : wish.effort;
+  return wanted === undefined ? undefined : nearestEffort(wanted, levels);
+}
+
+/**
+ * By docs/en/build-with-claude/structured-outputs the answer is held to a schema; there is no other JSON mode.
+ * @returns the field as JSON text, or the instruction as blocks of the system prompt.
+ */
+function formatOf(
+  format: ResponseFormat | undefined,
+  { jsonSchema }: Quirks,
+): { readonly field: string; readonly instruction: readonly string[] } {
+  if (format === undefined || format.type === "text") return { field: "", instruction: [] };
+  if (format.type === "json_schema") {
+    const schema = format.schema.trim();
+    if (!isJsonObject(parseJson(schema))) {
+      throw invalidField("options.responseFormat.schema", `the schema of ${format.name} is no JSON object`);
+    }
+    if (jsonSchema === "native") return { field: `{"type":"json_schema","schema":${schema}}`, instruction: [] };
   }
-  const schema = format.schema.trim();
-  if (!isJsonObject(parseJson(schema)))
-    throw invalidField(`${field}.schema`, `the schema of ${format.name} is no JSON object`);
-  return `{"type":"json_schema","schema":${schema}}`;
+  return { field: "", instruction: [textOfWords(schemaInstruction(format))] };
 }
 
 function toolChoice({ toolChoice: choice, parallelToolCalls }: ModelOptions): unknown {
@@ -219,12 +266,6 @@ interface Piece {
 interface Turn {
   readonly role: "user" | "assistant";
   readonly pieces: Piece[];
-}
-
-/** Who will read the request. */
-interface Reader {
-  readonly provider: string;
-  readonly model: string;
 }
 
 function encodeTurns(turns: readonly Turn[], mark: (block: string) => string): string[] {
@@ -337,14 +378,14 @@ function assistantPieces(
         break;
       }
       case "thinking":
-        if (!isReadable(block, reader) || !block.signature) break;
+        if (!isFrom(block, reader, dialectId) || !block.signature) break;
         pieces.push({
           kind: "thinking",
           json: rawJson(block, "thinking") ?? thinkingJson(block.thinking, block.signature),
         });
         break;
       case "redacted_thinking":
-        if (!isReadable(block, reader)) break;
+        if (!isFrom(block, reader, dialectId)) break;
         pieces.push({
           kind: "thinking",
           json: rawJson(block, "redacted_thinking") ?? `{"type":"redacted_thinking","data":${quoted(block.data)}}`,
@@ -359,7 +400,12 @@ function assistantPieces(
       }
       case "unknown": {
         // Fuller forms of texts and calls go out in their place.
-        if (!isOwn(block, reader) || block.unknownType === "text" || block.unknownType === "tool_use") break;
+        if (
+          !isFromProvider(block, reader, dialectId) ||
+          block.unknownType === "text" ||
+          block.unknownType === "tool_use"
+        )
+          break;
         const json = rawJson(block, block.unknownType);
         if (json !== undefined) pieces.push({ kind: "other", json });
         break;
@@ -382,13 +428,7 @@ function isBlank(text: string): boolean {
   return text.trim() === "";
 }
 
-function isOwn(block: BlockOrigin, { provider }: Reader): boolean {
-  return block.dialect === "anthropic-messages" && block.provider === provider;
-}
-
-function isReadable(block: BlockOrigin, reader: Reader): boolean {
-  return isOwn(block, reader) && block.model === reader.model;
-}
+const dialectId = "anthropic-messages";
 
 interface RawForm {
   readonly text: string;
@@ -427,7 +467,8 @@ function fullForm(
   reader: Reader,
   matches: (plain: JsonObject) => boolean,
 ): string | undefined {
-  if (next?.type !== "unknown" || next.unknownType !== type || !isOwn(next, reader)) return undefined;
+  if (next?.type !== "unknown" || next.unknownType !== type || !isFromProvider(next, reader, dialectId))
+    return undefined;
   const form = rawForm(next);
   return form !== undefined && form.plain["type"] === type && matches(form.plain) ? form.text : undefined;
 }

@@ -1,9 +1,11 @@
 import type { ChatEvent } from "../chat/event.ts";
+import type { Message } from "../chat/message.ts";
 import type { ChatRequest } from "../chat/request.ts";
 import type { SseMessage } from "../stream/sse.ts";
 import { anthropicMessages } from "./anthropic-messages.ts";
 import { openaiChat } from "./openai-chat.ts";
 import { openaiResponses } from "./openai-responses.ts";
+import type { Reader } from "./origin.ts";
 import type { Quirks } from "./quirks.ts";
 import type { UpstreamFault } from "./upstream-error.ts";
 
@@ -27,9 +29,15 @@ export interface Dialect {
   /**
    * The request for a streamed answer, as JSON text.
    * @param provider who will read it: thinking and reasoning of other providers or models is left out.
-   * @throws {AgentError} `invalid_request` for a schema that is no JSON.
+   * @throws {AgentError} `invalid_request` for a schema that is no JSON and for an effort of thinking nobody knows.
    */
   encode(request: ChatRequest, quirks: Quirks, provider: string): string;
+  /**
+   * Whether a message holds thinking, reasoning or blocks without a name here that the reader is not sent because they
+   * are somebody else's; sent to their author again, they go along. What the family or a quirk leaves out anyway, such
+   * as the thinking of old turns, does not count.
+   */
+  withholds(message: Message, reader: Reader): boolean;
   /**
    * The events of a streamed answer, one array for each array of messages that says something.
    * @throws {AgentError} what the provider reports, `provider_protocol` for what cannot be read, and

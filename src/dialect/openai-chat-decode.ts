@@ -4,8 +4,10 @@ import type { FinishReason } from "../chat/finish-reason.ts";
 import type { SseMessage } from "../stream/sse.ts";
 import type { DecodeContext } from "./dialect.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "./json.ts";
+import { elementSlices, memberSlices } from "./json-slices.ts";
 import { usageFromOpenaiChat } from "./openai-chat-usage.ts";
 import { pairedText } from "./paired-text.ts";
+import { encryptedIn, reasoningDetails } from "./reasoning-details.ts";
 import { type TaggedPiece, thinkTags } from "./think-tags.ts";
 import { faultFromJson, upstreamError } from "./upstream-error.ts";
 
@@ -40,7 +42,7 @@ export function decodeWhole(bodyText: string, context: DecodeContext): ChatEvent
   const body = parseJson(bodyText);
   if (!isJsonObject(body)) throw unreadable("an answer that is no JSON object", bodyText, context);
   const answer = openaiChatAnswer(context);
-  answer.read(body);
+  answer.read(body, bodyText);
   if (arrayOf(body["choices"]).length === 0) throw unreadable("an answer without choices", bodyText, context);
   answer.finish();
   return answer.take();
@@ -60,7 +62,7 @@ function readMessage(answer: Answer, message: SseMessage, context: DecodeContext
     const fault = faultFromJson(chunk) ?? { message: data, type: "", code: "" };
     throw upstreamError(fault, context);
   }
-  if (isJsonObject(chunk)) answer.read(chunk);
+  if (isJsonObject(chunk)) answer.read(chunk, data);
   else if (!message.unterminated) throw unreadable("an event that is no JSON object", data, context);
 }
 
@@ -95,6 +97,7 @@ interface ToolCall {
 
 /** The state of one answer: chunks in by `read`, events out by `take`; `finish` closes it. */
 function openaiChatAnswer(context: DecodeContext) {
+  const origin = { provider: context.provider, model: context.model, dialect: "openai-chat" };
   let events: ChatEvent[] = [];
   const at = blockCursor();
   const whole = pairedText();
@@ -106,18 +109,28 @@ function openaiChatAnswer(context: DecodeContext) {
   let finishWord = "";
   let doneSeen = false;
   let said = false;
+  /** Text or a call has begun. */
+  let answered = false;
   let thinkingField = "";
+  const details = reasoningDetails();
+  /** The `reasoning_details` of a whole answer, as they came. */
+  let wholeDetails = "";
+  let opaque = "";
+  /** The thinking block that is being written. */
+  let thinkingRuns = 0;
+  let thinkingRun: { readonly index: number; text: string } | undefined;
   let responseId = "";
   let responseModel = "";
   let responseTold = false;
   let usageText = "";
 
-  const read = (chunk: JsonObject): void => {
+  /** @param source the chunk as it came, for the parts of it that are kept byte for byte. */
+  const read = (chunk: JsonObject, source: string): void => {
     readResponse(chunk);
     readUsage(chunk["usage"]);
     readUsage(objectOf(chunk["x_groq"])["usage"]);
-    for (const choice of arrayOf(chunk["choices"])) {
-      if (isJsonObject(choice)) readChoice(choice);
+    for (const [place, choice] of arrayOf(chunk["choices"]).entries()) {
+      if (isJsonObject(choice)) readChoice(choice, () => choiceSlice(source, place));
     }
     const fault = faultFromJson(chunk);
     if (fault !== undefined) throw upstreamError(fault, context);
@@ -149,23 +162,37 @@ function openaiChatAnswer(context: DecodeContext) {
   };
 
   /** Only one choice is read: the first that came. Nobody here asks for several. */
-  const readChoice = (choice: JsonObject): void => {
+  const readChoice = (choice: JsonObject, source: () => string): void => {
     const index = choice["index"] ?? 0;
     choiceIndex ??= index;
     readUsage(choice["usage"]);
     if (index !== choiceIndex) return;
     const delta = choice["delta"];
     const message = choice["message"];
-    if (isJsonObject(delta)) readDelta(delta);
+    if (isJsonObject(delta)) {
+      readDelta(
+        delta,
+        (array) => details.add(array),
+        () => memberOf(source(), "delta"),
+      );
+    }
     // A stream may repeat the whole message at its end; it counts only where nothing was streamed.
-    if (isJsonObject(message) && !said) readDelta(message);
+    if (isJsonObject(message) && !said) {
+      const keepWhole = (array: string) => {
+        wholeDetails = array;
+      };
+      readDelta(message, keepWhole, () => memberOf(source(), "message"));
+    }
     const fault = faultFromJson({ error: choice["error"] });
     if (fault !== undefined) throw upstreamError(fault, context);
     finishWord = textOf(choice["finish_reason"]) || finishWord;
   };
 
-  const readDelta = (delta: JsonObject): void => {
+  /** @param keepDetails takes the `reasoning_details` as they came. */
+  const readDelta = (delta: JsonObject, keepDetails: (array: string) => void, source: () => string): void => {
     readThinking(delta);
+    if (arrayOf(delta["reasoning_details"]).length > 0) keepDetails(memberOf(source(), "reasoning_details"));
+    opaque += textOf(delta["reasoning_opaque"]);
     readContent(delta["content"]);
     addText("text", textOf(objectOf(delta["audio"])["transcript"]));
     addText("refusal", textOf(delta["refusal"]));
@@ -219,7 +246,7 @@ function openaiChatAnswer(context: DecodeContext) {
 
   const addText = (key: "text" | "refusal", text: string): void => {
     if (text === "") return;
-    said = true;
+    beginAnswer();
     const index = at(key);
     const paired = whole.add(index, text);
     if (paired !== "") pushDelta({ type: "text-delta", index, text: paired });
@@ -228,9 +255,48 @@ function openaiChatAnswer(context: DecodeContext) {
   const addThinking = (text: string): void => {
     if (text === "") return;
     said = true;
-    const index = at("thinking");
+    thinkingRun ??= { index: at(`thinking ${thinkingRuns}`), text: "" };
+    const { index } = thinkingRun;
     const paired = whole.add(index, text);
+    thinkingRun.text += paired;
     if (paired !== "") pushDelta({ type: "thinking-delta", index, text: paired });
+  };
+
+  /** What comes late, with text or calls before it and nothing to read, waits for the end, so that it cuts no text. */
+  const beginAnswer = (): void => {
+    said = true;
+    if (thinkingRun !== undefined || !answered) closeThinking();
+    answered = true;
+  };
+
+  /**
+   * Ends the thinking block that is being written, with what has to go back unchanged: `reasoning_opaque` as its
+   * signature, `reasoning_details` as its raw form. Where there is nothing to read of it, it is a block of its own. Only
+   * here, since half of a signature, kept in a history, would have every later request refused.
+   */
+  const closeThinking = (): void => {
+    const array = wholeDetails === "" ? details.take() : wholeDetails;
+    if (thinkingRun === undefined && array === undefined && opaque === "") return;
+    const index = thinkingRun?.index ?? at(`thinking ${thinkingRuns}`);
+    thinkingRuns++;
+    const text = thinkingRun?.text ?? "";
+    const signature = opaque === "" ? {} : { signature: opaque };
+    if (array === undefined) {
+      if (opaque !== "") events.push({ type: "signature-delta", index, signature: opaque });
+    } else {
+      const kept = { ...origin, raw: Buffer.from(array, "utf8") };
+      const isReadable = text !== "" || opaque !== "";
+      events.push({
+        type: "block",
+        index,
+        block: isReadable
+          ? { type: "thinking", thinking: text, ...signature, ...kept }
+          : { type: "redacted_thinking", data: encryptedIn(array), ...kept },
+      });
+    }
+    wholeDetails = "";
+    opaque = "";
+    thinkingRun = undefined;
   };
 
   /** Neighbours of one block that came in one read go on as one. */
@@ -254,8 +320,8 @@ function openaiChatAnswer(context: DecodeContext) {
     const given = called["arguments"];
     const argumentsText = isJsonObject(given) ? JSON.stringify(given) : textOf(given);
     if (id === "" && name === "" && argumentsText === "") return;
-    said = true;
     addPieces(tags?.flush() ?? []);
+    beginAnswer();
     const call = callOf(delta["index"], id, name, argumentsText);
     lastCall = call;
     if (!call.started) {
@@ -318,6 +384,7 @@ function openaiChatAnswer(context: DecodeContext) {
   const finish = (): void => {
     doneSeen = true;
     addPieces(tags?.flush() ?? []);
+    closeThinking();
     for (const call of allCalls) {
       if (call.started) continue;
       if (call.name === "") throw unreadable("a tool call without a name", call.held || call.id, context);
@@ -345,6 +412,15 @@ function openaiChatAnswer(context: DecodeContext) {
       return taken;
     },
   };
+}
+
+/** The JSON text of a member, as it came. */
+function memberOf(source: string, name: string): string {
+  return memberSlices(source).get(name) ?? "";
+}
+
+function choiceSlice(source: string, place: number): string {
+  return elementSlices(memberOf(source, "choices"))[place] ?? "";
 }
 
 /** What an answer holds says more than the word it ends with: forced calls end with `stop` at some endpoints. */

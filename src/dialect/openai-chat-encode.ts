@@ -1,33 +1,104 @@
 import { AgentError } from "../chat/error.ts";
-import { type ContentBlock, type Message, messageText, type ToolResultBlock, toolUses } from "../chat/message.ts";
-import type { ChatRequest, ResponseFormat, ToolDefinition } from "../chat/request.ts";
+import {
+  type ContentBlock,
+  type Message,
+  messageText,
+  type ToolResultBlock,
+  type ToolUseBlock,
+  toolUses,
+} from "../chat/message.ts";
+import type { ChatRequest, ModelOptions, ResponseFormat, ThinkingOptions, ToolDefinition } from "../chat/request.ts";
+import { budgetOfEffort, type Effort, effortOf, leastEffort, nearestEffort, thinkingWish } from "./effort.ts";
 import { parseJson } from "./json.ts";
-import type { Quirks } from "./quirks.ts";
+import { isFrom, type Reader } from "./origin.ts";
+import type { Quirks, ThinkingReplay } from "./quirks.ts";
+import { detailsOf, joinedDetails } from "./reasoning-details.ts";
+import { isObjectFormat, schemaInstruction, withInstruction } from "./schema-instruction.ts";
 
-/** The request for a streamed answer, as JSON text. */
-export function encode(request: ChatRequest, quirks: Quirks): string {
+const dialectId = "openai-chat";
+
+/**
+ * The request for a streamed answer, as JSON text.
+ *
+ * - Thinking goes back only to the provider and model that wrote it, and as the quirks say: in the thinking field, or
+ *   unchanged in `reasoning_details`, or in `reasoning_opaque` with its `reasoning_text`.
+ * - Thinking is turned on and off in the words of `thinkingSwitch`. Where a wire knows efforts and no budgets, a budget
+ *   becomes the effort it stands for, and the other way round (`effortOfBudget`, `budgetOfEffort`); asked for without
+ *   either where only efforts are known, it is `medium`.
+ * - `stateful` has no counterpart here and is left out.
+ *
+ * @param provider who will read it.
+ * @throws {AgentError} `invalid_request` for a schema that is no JSON and for an effort nobody knows.
+ */
+export function encode(request: ChatRequest, quirks: Quirks, provider: string): string {
   const { options, tools } = request;
-  const { thinking } = options;
+  const format = formatOf(options.responseFormat, quirks);
+  const messages =
+    format.instruction === undefined ? request.messages : withInstruction(request.messages, format.instruction);
+  const thinking = thinkingFields(options.thinking, quirks);
   const rest = JSON.stringify({
-    temperature: options.temperature,
-    top_p: options.topP,
+    ...samplingOf(options, quirks),
     [quirks.maxTokensField]: options.maxTokens,
     stop: options.stop !== undefined && options.stop.length > 0 ? options.stop : undefined,
     seed: options.seed,
     tool_choice: tools.length > 0 ? toolChoice(options.toolChoice) : undefined,
     parallel_tool_calls: tools.length > 0 ? options.parallelToolCalls : undefined,
-    response_format: responseFormat(options.responseFormat),
-    reasoning_effort: quirks.reasoningEffort && thinking?.enabled !== false ? thinking?.effort || undefined : undefined,
-    store: quirks.storeField ? options.stateful?.store : undefined,
+    response_format: format.field,
+    ...thinking,
     stream: true,
     stream_options: quirks.usageOption ? { include_usage: true } : undefined,
   });
   const parts = [
     `"model":${JSON.stringify(request.model)}`,
-    `"messages":[${encodeMessages(request.messages, quirks)}]`,
+    `"messages":[${encodeMessages(messages, quirks, { provider, model: request.model })}]`,
   ];
   if (tools.length > 0) parts.push(`"tools":[${tools.map(encodeTool).join(",")}]`);
   return `{${parts.join(",")},${rest.slice(1)}`;
+}
+
+function samplingOf({ temperature, topP, thinking }: ModelOptions, { sampling }: Quirks): object {
+  const sent = sampling === "always" || (sampling === "without-thinking" && thinkingWish(thinking).type !== "on");
+  return sent ? { temperature, top_p: topP } : {};
+}
+
+/** As OpenAI has them (developers.openai.com/api/reference, "Create chat completion", `reasoning_effort`). */
+const familyEfforts: readonly Effort[] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+
+function thinkingFields(options: ThinkingOptions | undefined, quirks: Quirks): Record<string, unknown> {
+  const wish = thinkingWish(options);
+  if (wish.type === "unsaid") return {};
+  const levels = quirks.efforts.length > 0 ? quirks.efforts : familyEfforts;
+  const isOn = wish.type === "on";
+  const wanted = isOn ? effortOf(wish) : undefined;
+  const nearest = wanted === undefined ? undefined : nearestEffort(wanted, levels);
+  const least = leastEffort(levels.filter((level) => level !== "none" || !quirks.thinkingAlways));
+  const effort = quirks.reasoningEffort ? nearest : undefined;
+  const leastSent = quirks.reasoningEffort ? { reasoning_effort: least } : {};
+  switch (quirks.thinkingSwitch) {
+    case "none":
+      if (!isOn || !quirks.reasoningEffort) return leastSent;
+      return { reasoning_effort: effort ?? nearestEffort("medium", levels) };
+    case "thinking-type":
+      if (isOn) return { thinking: { type: "enabled" }, reasoning_effort: effort };
+      return quirks.thinkingAlways ? leastSent : { thinking: { type: "disabled" } };
+    case "reasoning-object":
+      if (!isOn) return { reasoning: quirks.thinkingAlways ? { effort: least } : { enabled: false } };
+      // One of both only; the budget says more.
+      if (wish.budgetTokens !== undefined) return { reasoning: { max_tokens: wish.budgetTokens } };
+      return { reasoning: effort === undefined ? { enabled: true } : { effort } };
+    case "enable-thinking": {
+      if (!isOn) return { enable_thinking: quirks.thinkingAlways };
+      const budget = wish.budgetTokens ?? (wish.effort === undefined ? undefined : budgetOfEffort(wish.effort));
+      return { enable_thinking: true, thinking_budget: budget };
+    }
+    case "template-kwargs":
+      return {
+        chat_template_kwargs: { enable_thinking: isOn || quirks.thinkingAlways },
+        reasoning_effort: effort,
+      };
+    default:
+      return quirks.thinkingSwitch satisfies never;
+  }
 }
 
 function toolChoice(choice: string | undefined): unknown {
@@ -36,13 +107,24 @@ function toolChoice(choice: string | undefined): unknown {
   return { type: "function", function: { name: choice } };
 }
 
-function responseFormat(format: ResponseFormat | undefined): unknown {
-  if (format === undefined || format.type === "text") return undefined;
-  if (format.type === "json_object") return { type: "json_object" };
-  const { name, description, strict } = format;
-  const schema = parseJson(format.schema);
-  if (schema === undefined) throw notJson("options.responseFormat.schema", name);
-  return { type: "json_schema", json_schema: { name, description, schema, strict } };
+/** What the provider is told of the answer's format, and what the model is. */
+function formatOf(
+  format: ResponseFormat | undefined,
+  { jsonSchema }: Quirks,
+): { readonly field?: object; readonly instruction?: string } {
+  if (format === undefined || format.type === "text") return {};
+  const schema = format.type === "json_schema" ? parseJson(format.schema) : undefined;
+  if (format.type === "json_schema" && schema === undefined) {
+    throw notJson("options.responseFormat.schema", format.name);
+  }
+  if (jsonSchema === "native") {
+    if (format.type === "json_object") return { field: { type: "json_object" } };
+    const { name, description, strict } = format;
+    return { field: { type: "json_schema", json_schema: { name, description, schema, strict } } };
+  }
+  const instruction = schemaInstruction(format);
+  const hasMode = jsonSchema === "json-object" && isObjectFormat(format, schema);
+  return hasMode ? { field: { type: "json_object" }, instruction } : { instruction };
 }
 
 function notJson(field: string, name: string): AgentError {
@@ -52,8 +134,7 @@ function notJson(field: string, name: string): AgentError {
 
 /** Tools and messages stay the same from step to step, so each is written once and its text kept as long as it lives. */
 const toolTexts = new WeakMap<ToolDefinition, string>();
-const messageTexts = new WeakMap<Quirks, WeakMap<Message, string>>();
-const messageTextsWithThinking = new WeakMap<Quirks, WeakMap<Message, string>>();
+const messageTexts = new WeakMap<Message, { readonly quirks: Quirks; readonly key: string; readonly text: string }>();
 
 function encodeTool(tool: ToolDefinition): string {
   const kept = toolTexts.get(tool);
@@ -75,20 +156,23 @@ function encodeTool(tool: ToolDefinition): string {
  * the calls, whatever stood between. A call nobody answered gets a result that says so, since endpoints refuse a
  * history without one.
  */
-function encodeMessages(messages: readonly Message[], quirks: Quirks): string {
+function encodeMessages(messages: readonly Message[], quirks: Quirks, reader: Reader): string {
   const texts: string[] = [];
-  const lastUser = messages.findLastIndex((message) => message.role === "user" && !isToolResults(message));
+  const mayReplay = replayed(messages);
   for (let position = 0; position < messages.length; ) {
     const message = messages[position];
     if (message === undefined) break;
-    position++;
     if (message.role !== "assistant") {
       texts.push(...encodeInput(message, quirks, undefined));
+      position++;
       continue;
     }
-    const withThinking =
-      quirks.thinkingReplay === "all" || (quirks.thinkingReplay === "tool-turn" && position > lastUser);
-    const assistant = encodeAssistant(message, quirks, withThinking);
+    const assistant = encodeAssistant(message, quirks, {
+      ...reader,
+      thinking: mayReplay(position, quirks.thinkingReplay),
+      opaque: mayReplay(position, quirks.opaqueReplay),
+    });
+    position++;
     if (assistant !== undefined) texts.push(assistant);
     const calls = toolUses(message);
     if (calls.length === 0) continue;
@@ -116,6 +200,21 @@ function encodeMessages(messages: readonly Message[], quirks: Quirks): string {
   return texts.join(",");
 }
 
+/** Tells whether the thinking of the message at a position goes back. */
+function replayed(messages: readonly Message[]): (position: number, replay: ThinkingReplay) => boolean {
+  let turn = 0;
+  const turns = messages.map((message) => (message.role === "user" && !isToolResults(message) ? ++turn : turn));
+  const withTools = new Set<number>();
+  for (const [position, message] of messages.entries()) {
+    if (message.role === "assistant" && toolUses(message).length > 0) withTools.add(turns[position] ?? turn);
+  }
+  return (position, replay) => {
+    const own = turns[position] ?? turn;
+    if (replay === "tool-turns") return own === turn || withTools.has(own);
+    return replay === "all" || (replay === "tool-turn" && own === turn);
+  };
+}
+
 function isToolResults(message: Message): boolean {
   return message.blocks.some((block) => block.type === "tool_result");
 }
@@ -133,8 +232,7 @@ function encodeInput(message: Message, quirks: Quirks, placed: ReadonlySet<ToolR
     else if (!placed?.has(block)) texts.push(encodeToolResult(block.toolUseId, block.content));
   }
   if (rest.length === 0) return texts;
-  if (rest.length === message.blocks.length)
-    return [kept(messageTexts, message, quirks, () => encodeWhole(message, quirks))];
+  if (rest.length === message.blocks.length) return [kept(message, quirks, "", () => encodeWhole(message, quirks))];
   texts.push(encodeContent(message.role === "tool" ? "user" : message.role, message.name, rest));
   return texts;
 }
@@ -144,19 +242,11 @@ function encodeWhole(message: Message, quirks: Quirks): string {
   return encodeContent(role, message.name, message.blocks);
 }
 
-function kept(
-  store: WeakMap<Quirks, WeakMap<Message, string>>,
-  message: Message,
-  quirks: Quirks,
-  write: () => string,
-): string {
-  let texts = store.get(quirks);
-  if (texts === undefined) {
-    texts = new WeakMap();
-    store.set(quirks, texts);
-  }
-  const text = texts.get(message) ?? write();
-  texts.set(message, text);
+function kept(message: Message, quirks: Quirks, key: string, write: () => string): string {
+  const known = messageTexts.get(message);
+  if (known?.quirks === quirks && known.key === key) return known.text;
+  const text = write();
+  messageTexts.set(message, { quirks, key, text });
   return text;
 }
 
@@ -196,35 +286,56 @@ function contentPart(block: ContentBlock): ContentPart[] {
   }
 }
 
+/** Who reads an assistant's message, and which of its thinking goes back. */
+interface AssistantReader extends Reader {
+  readonly thinking: boolean;
+  readonly opaque: boolean;
+}
+
 /** Undefined for a message that would say nothing; endpoints refuse an empty one. */
-function encodeAssistant(message: Message, quirks: Quirks, withThinking: boolean): string | undefined {
-  const write = () => {
-    const text = messageText(message);
-    const calls = toolUses(message);
-    const thinking = withThinking ? thinkingText(message) : "";
-    return JSON.stringify({
-      role: "assistant",
-      name: message.name || undefined,
-      content: text === "" ? quirks.emptyContent : text,
-      ...(thinking === "" && !(quirks.emptyThinking && calls.length > 0) ? {} : { [quirks.thinkingField]: thinking }),
-      tool_calls:
-        calls.length === 0
-          ? undefined
-          : calls.map(({ id, name, input }) => ({
-              id,
-              type: "function",
-              function: { name, arguments: input || "{}" },
-            })),
-    });
-  };
+function encodeAssistant(message: Message, quirks: Quirks, reader: AssistantReader): string | undefined {
   if (!message.blocks.some((block) => block.type === "tool_use" || (block.type === "text" && block.text !== ""))) {
     return undefined;
   }
-  return kept(withThinking ? messageTextsWithThinking : messageTexts, message, quirks, write);
+  const key = JSON.stringify([reader.provider, reader.model, reader.thinking, reader.opaque]);
+  return kept(message, quirks, key, () => writeAssistant(message, quirks, reader));
 }
 
-function thinkingText(message: Message): string {
-  let text = "";
-  for (const block of message.blocks) if (block.type === "thinking") text += block.thinking;
-  return text;
+function writeAssistant(message: Message, quirks: Quirks, reader: AssistantReader): string {
+  const text = messageText(message);
+  const calls = toolUses(message);
+  const own = ownThinking(message, reader);
+  const thinking = reader.thinking ? own.thinking : "";
+  const opaque = reader.opaque ? own.opaque : "";
+  const written = JSON.stringify({
+    role: "assistant",
+    name: message.name || undefined,
+    content: text === "" ? quirks.emptyContent : text,
+    ...(opaque === "" ? {} : { reasoning_text: own.thinking || undefined, reasoning_opaque: opaque }),
+    ...(thinking === "" && !(quirks.emptyThinking && calls.length > 0) ? {} : { [quirks.thinkingField]: thinking }),
+    tool_calls: calls.length === 0 ? undefined : calls.map(encodeCall),
+  });
+  const details = reader.opaque ? joinedDetails(own.details) : undefined;
+  return details === undefined ? written : `${written.slice(0, -1)},"reasoning_details":${details}}`;
+}
+
+function encodeCall({ id, name, input }: ToolUseBlock): object {
+  return { id, type: "function", function: { name, arguments: input || "{}" } };
+}
+
+/** What a message holds of its reader's own thinking, in its order. */
+function ownThinking(message: Message, reader: Reader) {
+  let thinking = "";
+  let opaque = "";
+  const details: string[] = [];
+  for (const block of message.blocks) {
+    if (block.type !== "thinking" && block.type !== "redacted_thinking") continue;
+    if (!isFrom(block, reader, dialectId)) continue;
+    const array = detailsOf(block);
+    if (array !== undefined) details.push(array);
+    if (block.type === "redacted_thinking") continue;
+    thinking += block.thinking;
+    opaque += block.signature ?? "";
+  }
+  return { thinking, opaque, details };
 }

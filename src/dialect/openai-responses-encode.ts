@@ -9,10 +9,13 @@ import {
   toolUses,
   type UnknownBlock,
 } from "../chat/message.ts";
-import type { ChatRequest, ModelOptions, ResponseFormat, ToolDefinition } from "../chat/request.ts";
+import type { ChatRequest, ResponseFormat, ToolDefinition } from "../chat/request.ts";
+import { type Effort, effortOf, leastEffort, nearestEffort, type ThinkingWish, thinkingWish } from "./effort.ts";
 import { arrayOf, isJsonObject, objectOf, parseJson, textOf } from "./json.ts";
 import { memberSlices } from "./json-slices.ts";
+import { isFrom, isFromProvider } from "./origin.ts";
 import type { Quirks } from "./quirks.ts";
+import { isObjectFormat, schemaInstruction, withInstruction } from "./schema-instruction.ts";
 
 /**
  * The request for a streamed answer, as JSON text (developers.openai.com/api/reference, "Create a model response").
@@ -23,9 +26,10 @@ import type { Quirks } from "./quirks.ts";
  *
  * The first system message becomes `instructions`, which are not carried over from response to response; later ones stay
  * in their places. Reasoning goes back only to the provider and model that wrote it, items without a name here to the
- * provider. `seed` and a budget of thinking tokens have no place in this API and are left out.
+ * provider. `seed` has no place in this API and is left out; a budget of thinking tokens becomes the effort it stands
+ * for (`effortOfBudget`).
  *
- * @throws {AgentError} `invalid_request` for a schema that is no JSON, for audio and for stop sequences.
+ * @throws {AgentError} `invalid_request` for a schema that is no JSON, an effort nobody knows, audio and stop sequences.
  */
 export function encode(request: ChatRequest, quirks: Quirks, provider: string): string {
   const { options, tools } = request;
@@ -36,24 +40,29 @@ export function encode(request: ChatRequest, quirks: Quirks, provider: string): 
   const previousResponseId = stateful?.previousResponseId || undefined;
   const store = stateful?.store ?? previousResponseId !== undefined;
   const reader: Reader = { provider, model: request.model, store, developerRole: quirks.developerRole };
-  const [first, ...others] = request.messages;
+  const format = formatOf(options.responseFormat, quirks);
+  const all =
+    format.instruction === undefined ? request.messages : withInstruction(request.messages, format.instruction);
+  const [first, ...others] = all;
   const instructions = first?.role === "system" && first.blocks.every(isText) ? messageText(first) : undefined;
-  const messages = instructions === undefined ? request.messages : others;
+  const messages = instructions === undefined ? all : others;
+  const wish = thinkingWish(thinking);
+  const samples = quirks.sampling === "always" || (quirks.sampling === "without-thinking" && wish.type !== "on");
 
   const parts = [`"model":${JSON.stringify(request.model)}`];
   if (instructions) parts.push(`"instructions":${JSON.stringify(instructions)}`);
   parts.push(`"input":[${encodeInput(messages, reader, previousResponseId !== undefined)}]`);
   if (tools.length > 0) parts.push(`"tools":[${tools.map(encodeTool).join(",")}]`);
-  const format = responseFormat(options.responseFormat);
-  if (format !== undefined) parts.push(`"text":{"format":${format}}`);
+  if (format.field !== undefined) parts.push(`"text":{"format":${format.field}}`);
   const rest = JSON.stringify({
     tool_choice: tools.length > 0 ? toolChoice(options.toolChoice) : undefined,
     parallel_tool_calls: tools.length > 0 ? options.parallelToolCalls : undefined,
-    temperature: options.temperature,
-    top_p: options.topP,
+    temperature: samples ? options.temperature : undefined,
+    top_p: samples ? options.topP : undefined,
     max_output_tokens: options.maxTokens,
-    reasoning: quirks.reasoningEffort ? reasoning(thinking) : undefined,
-    include: (stateful?.includeEncrypted ?? !store) ? ["reasoning.encrypted_content"] : undefined,
+    reasoning: quirks.reasoningEffort ? reasoning(wish, quirks) : undefined,
+    include:
+      quirks.encryptedReasoning && (stateful?.includeEncrypted ?? !store) ? ["reasoning.encrypted_content"] : undefined,
     previous_response_id: previousResponseId,
     store,
     stream: true,
@@ -70,12 +79,20 @@ interface Reader {
   readonly developerRole: string;
 }
 
-/** Thinking asked for by name comes with summaries; an effort alone changes nothing that is shown. */
-function reasoning(thinking: ModelOptions["thinking"]): unknown {
-  if (thinking === undefined || thinking.enabled === false) return undefined;
-  const effort = thinking.effort || undefined;
-  const summary = thinking.enabled ? "auto" : undefined;
-  return effort === undefined && summary === undefined ? undefined : { effort, summary };
+/** As OpenAI has them (developers.openai.com/api/reference, "Create a model response", `reasoning.effort`). */
+const familyEfforts: readonly Effort[] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+
+/**
+ * Thinking asked for by name comes with summaries and, since some models do not think of their own accord, with a medium
+ * effort where none is named. An effort or a budget alone changes nothing that is shown. Where thinking is not wanted
+ * and `none` is no level, the least is.
+ */
+function reasoning(wish: ThinkingWish, { efforts, thinkingAlways }: Quirks): unknown {
+  if (wish.type === "unsaid") return undefined;
+  const levels = (efforts.length > 0 ? efforts : familyEfforts).filter((one) => one !== "none" || !thinkingAlways);
+  if (wish.type === "off") return { effort: leastEffort(levels) };
+  const effort = nearestEffort(effortOf(wish) ?? "medium", levels);
+  return { effort, summary: wish.enabled ? "auto" : undefined };
 }
 
 function toolChoice(choice: string | undefined): unknown {
@@ -84,13 +101,26 @@ function toolChoice(choice: string | undefined): unknown {
   return { type: "function", name: choice };
 }
 
-function responseFormat(format: ResponseFormat | undefined): string | undefined {
-  if (format === undefined || format.type === "text") return undefined;
-  if (format.type === "json_object") return '{"type":"json_object"}';
-  const { name, description, strict } = format;
-  if (parseJson(format.schema) === undefined) throw notJson("options.responseFormat.schema", name);
-  const head = JSON.stringify({ type: "json_schema", name, description: description || undefined, strict });
-  return `${head.slice(0, -1)},"schema":${format.schema.trim()}}`;
+/** What the provider is told of the answer's format, as JSON text, and what the model is. */
+function formatOf(
+  format: ResponseFormat | undefined,
+  { jsonSchema }: Quirks,
+): { readonly field?: string; readonly instruction?: string } {
+  if (format === undefined || format.type === "text") return {};
+  const schema = format.type === "json_schema" ? parseJson(format.schema) : undefined;
+  if (format.type === "json_schema" && schema === undefined) {
+    throw notJson("options.responseFormat.schema", format.name);
+  }
+  const jsonMode = '{"type":"json_object"}';
+  if (jsonSchema === "native") {
+    if (format.type === "json_object") return { field: jsonMode };
+    const { name, description, strict } = format;
+    const head = JSON.stringify({ type: "json_schema", name, description: description || undefined, strict });
+    return { field: `${head.slice(0, -1)},"schema":${format.schema.trim()}}` };
+  }
+  const instruction = schemaInstruction(format);
+  const hasMode = jsonSchema === "json-object" && isObjectFormat(format, schema);
+  return hasMode ? { field: jsonMode, instruction } : { instruction };
 }
 
 function notJson(field: string, name: string): AgentError {
@@ -244,7 +274,7 @@ function answerItem(block: ContentBlock, reader: Reader): string | undefined {
       return JSON.stringify({ type: "function_call", call_id: id, name, arguments: input || "{}" });
     }
     case "reasoning":
-      return isFrom(block, reader) ? reasoningItem(block, reader) : undefined;
+      return isFrom(block, reader, dialectId) ? reasoningItem(block, reader) : undefined;
     case "unknown":
       return unknownItem(block, reader);
     // Thinking is of another family; the rest is nothing a model writes here.
@@ -258,15 +288,6 @@ function answerItem(block: ContentBlock, reader: Reader): string | undefined {
     default:
       return block satisfies never;
   }
-}
-
-/** Where the origin is not told the caller answers for it. */
-function isFrom(origin: BlockOrigin, { provider, model }: Reader): boolean {
-  return (
-    (origin.provider ?? provider) === provider &&
-    (origin.model ?? model) === model &&
-    (origin.dialect ?? dialectId) === dialectId
-  );
 }
 
 const dialectId = "openai-responses";
@@ -303,8 +324,8 @@ function writtenReasoning({ id, summary, encrypted }: ReasoningBlock): string {
   });
 }
 
-function unknownItem(block: UnknownBlock, { provider }: Reader): string | undefined {
-  if (block.dialect !== dialectId || block.provider !== provider || block.raw === undefined) return undefined;
+function unknownItem(block: UnknownBlock, reader: Reader): string | undefined {
+  if (!isFromProvider(block, reader, dialectId) || block.raw === undefined) return undefined;
   return rawMembers(block, block.unknownType) === undefined ? undefined : decodeText(block.raw);
 }
 

@@ -1,6 +1,7 @@
 import type { Dialect } from "./dialect.ts";
 import { decodeStream, decodeWhole } from "./openai-responses-decode.ts";
 import { encode } from "./openai-responses-encode.ts";
+import { withholdsForeign } from "./origin.ts";
 import { faultFromText } from "./upstream-error.ts";
 
 /** OpenAI's Responses API, as OpenAI and the endpoints that follow it speak it. */
@@ -8,6 +9,7 @@ export const openaiResponses = {
   id: "openai-responses",
   path: "/responses",
   encode,
+  withholds: (message, reader) => withholdsForeign(message, reader, "openai-responses"),
   decodeStream,
   decodeWhole,
   decodeError: faultFromText,

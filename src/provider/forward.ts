@@ -7,5 +7,5 @@ export const forward = {
   baseUrlEnv: "FORWARD_BASE_URL",
   apiKeyEnv: "FORWARD_API_KEY",
   keyRequired: false,
-  features: ["streaming", "tools", "vision", "thinking", "reasoning", "json_mode"],
+  features: ["streaming", "tools", "vision", "audio", "files", "thinking", "reasoning", "json_mode"],
 } as const satisfies ProviderSpec;

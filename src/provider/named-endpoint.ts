@@ -1,4 +1,5 @@
 import { dialects } from "../dialect/dialect.ts";
+import { efforts } from "../dialect/effort.ts";
 import { defaultQuirks, type Quirks } from "../dialect/quirks.ts";
 import { anthropic } from "./anthropic.ts";
 import { forward } from "./forward.ts";
@@ -32,19 +33,34 @@ function oneOf<const Word extends string>(...words: readonly Word[]): Read<Word>
   };
 }
 
+function listOf<const Word extends string>(...words: readonly Word[]): Read<readonly Word[]> {
+  const read = oneOf(...words);
+  return (value) => {
+    if (!Array.isArray(value)) throw new Error(`a list of words is wanted, each one of ${words.join(", ")}`);
+    return value.map(read);
+  };
+}
+
 const quirkReaders: { readonly [Key in keyof Quirks]: Read<Quirks[Key]> } = {
   maxTokensField: oneOf("max_tokens", "max_completion_tokens"),
   thinkingField: (value) => {
     if (typeof value === "string" && /^[A-Za-z_]{1,64}$/.test(value)) return value;
     throw new Error("the name of a field is wanted");
   },
-  thinkingReplay: oneOf("none", "tool-turn", "all"),
+  thinkingReplay: oneOf("none", "tool-turn", "tool-turns", "all"),
+  opaqueReplay: oneOf("none", "tool-turn", "tool-turns", "all"),
   emptyThinking: flag,
   thinkTags: flag,
+  thinkingSwitch: oneOf("none", "thinking-type", "reasoning-object", "enable-thinking", "template-kwargs"),
+  thinkingAlways: flag,
+  thinkingMode: oneOf("any", "adaptive", "budget", "none"),
   usageOption: flag,
   developerRole: oneOf("developer", "system"),
   reasoningEffort: flag,
-  storeField: flag,
+  efforts: listOf(...efforts),
+  sampling: oneOf("always", "without-thinking", "never"),
+  jsonSchema: oneOf("native", "json-object", "prompt"),
+  encryptedReasoning: flag,
   emptyContent: (value) => {
     if (value === null || value === "") return value;
     throw new Error('null or "" is wanted');

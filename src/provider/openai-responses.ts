@@ -1,3 +1,4 @@
+import { openaiTraits } from "./openai-traits.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
 
 /** OpenAI by its Responses API, which lets reasoning go back. */
@@ -9,5 +10,6 @@ export const openaiResponses = {
   apiKeyEnv: "OPENAI_API_KEY",
   keyRequired: true,
   quirks: { developerRole: "developer" },
-  features: ["streaming", "tools", "vision", "files", "reasoning", "stateful", "json_mode"],
+  features: ["streaming", "tools", "vision", "files", "thinking", "reasoning", "stateful", "json_mode"],
+  traits: openaiTraits,
 } as const satisfies ProviderSpec;

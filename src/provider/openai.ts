@@ -1,3 +1,4 @@
+import { openaiTraits } from "./openai-traits.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
 
 export const openai = {
@@ -7,6 +8,7 @@ export const openai = {
   baseUrlEnv: "OPENAI_BASE_URL",
   apiKeyEnv: "OPENAI_API_KEY",
   keyRequired: true,
-  quirks: { maxTokensField: "max_completion_tokens", developerRole: "developer", storeField: true },
+  quirks: { maxTokensField: "max_completion_tokens", developerRole: "developer" },
   features: ["streaming", "tools", "vision", "audio", "files", "reasoning", "json_mode"],
+  traits: openaiTraits,
 } as const satisfies ProviderSpec;

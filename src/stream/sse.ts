@@ -16,13 +16,15 @@ export class TooLongError extends Error {
 }
 
 export interface SseLimits {
-  /** Longest line or event in characters; default 1 Mi. */
+  /** Longest line or event in characters; default 8 Mi, since a last event may repeat the whole answer. */
   readonly maxEventLength?: number;
-  /** Longest body in bytes; default 16 Mi. */
+  /** Longest body in bytes; default 64 Mi: each token may come in an event of some 300 bytes, and all again at the end. */
   readonly maxBodyBytes?: number;
 }
 
-const defaultMaxEventLength = 1024 * 1024;
+const defaultMaxEventLength = 8 * 1024 * 1024;
+const defaultMaxStreamBytes = 64 * 1024 * 1024;
+/** Longest body that is read into memory as one, in bytes. */
 export const defaultMaxBodyBytes = 16 * 1024 * 1024;
 
 /**
@@ -33,7 +35,7 @@ export const defaultMaxBodyBytes = 16 * 1024 * 1024;
  */
 export async function* readSse(body: AsyncIterable<Uint8Array>, limits: SseLimits = {}): AsyncGenerator<SseMessage[]> {
   const maxEventLength = limits.maxEventLength ?? defaultMaxEventLength;
-  const maxBodyBytes = limits.maxBodyBytes ?? defaultMaxBodyBytes;
+  const maxBodyBytes = limits.maxBodyBytes ?? defaultMaxStreamBytes;
   const decoder = new TextDecoder();
   let messages: SseMessage[] = [];
   let tooLong = false;

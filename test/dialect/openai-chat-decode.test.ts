@@ -3,17 +3,21 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { AgentError } from "../../src/chat/error.ts";
+import { withReadableRaw } from "./answer-blocks.ts";
 import { pieceSizes, type Reading, readStream, readWhole } from "./answer-reading.ts";
 
 const folder = join(import.meta.dirname, "fixtures/openai-chat");
 const names = readdirSync(folder);
 
-/** A reading as it stands in an `.json` file. */
+/** A reading as it stands in a `.json` file: with the bytes of blocks as text. */
 function written({ events, error }: Reading): unknown {
-  if (error === undefined) return { events };
+  const readable = events.map((event) =>
+    event.type === "block" ? { ...event, block: withReadableRaw(event.block) } : event,
+  );
+  if (error === undefined) return { events: readable };
   assert.ok(error instanceof AgentError, String(error));
   const { kind, message, detail } = error;
-  return { events, error: { kind, message, detail } };
+  return { events: readable, error: { kind, message, detail } };
 }
 
 function expectedOf(name: string): unknown {

@@ -8,7 +8,7 @@ import { defaultQuirks, type Quirks } from "../../src/dialect/quirks.ts";
 
 function encoded(request: Partial<ChatRequest>, quirks: Partial<Quirks> = {}): Record<string, unknown> {
   return JSON.parse(
-    encode({ model: "m-1", messages: [], tools: [], options: {}, ...request }, { ...defaultQuirks, ...quirks }),
+    encode({ model: "m-1", messages: [], tools: [], options: {}, ...request }, { ...defaultQuirks, ...quirks }, "p"),
   );
 }
 
@@ -154,6 +154,34 @@ const histories: readonly { name: string; messages: Message[]; quirks?: Partial<
     ],
   },
   {
+    name: "thinking goes back in every turn that used tools, and in no other",
+    messages: [
+      message("user", text("1")),
+      message("assistant", { type: "thinking", thinking: "one" }, text("One")),
+      message("user", text("2")),
+      message("assistant", { type: "thinking", thinking: "two" }, call("a")),
+      message("tool", result("a", "x")),
+      message("assistant", { type: "thinking", thinking: "so" }, text("Two")),
+      message("user", text("3")),
+      message("assistant", { type: "thinking", thinking: "three" }, text("Three")),
+      message("user", text("4")),
+      message("assistant", { type: "thinking", thinking: "four" }, text("Four")),
+    ],
+    quirks: { thinkingReplay: "tool-turns" },
+    sent: [
+      { role: "user", content: "1" },
+      { role: "assistant", content: "One" },
+      { role: "user", content: "2" },
+      { role: "assistant", content: null, reasoning_content: "two", tool_calls: [sentCall("a")] },
+      { role: "tool", tool_call_id: "a", content: "x" },
+      { role: "assistant", content: "Two", reasoning_content: "so" },
+      { role: "user", content: "3" },
+      { role: "assistant", content: "Three" },
+      { role: "user", content: "4" },
+      { role: "assistant", content: "Four", reasoning_content: "four" },
+    ],
+  },
+  {
     name: "calls without thinking, where the field is wanted with all calls",
     messages: [
       message("user", text("1")),
@@ -203,7 +231,7 @@ describe("a history for Chat Completions", () => {
       [other, "developer"],
       [plain, "system"],
     ] as const) {
-      const { messages: sent } = JSON.parse(encode({ model: "m", messages, tools: [], options: {} }, quirks));
+      const { messages: sent } = JSON.parse(encode({ model: "m", messages, tools: [], options: {} }, quirks, "p"));
       assert.equal(sent[0].role, role);
     }
   });
@@ -224,7 +252,6 @@ const optionCases: readonly { name: string; options: ModelOptions; quirks?: Part
     sent: { max_completion_tokens: 9 },
   },
   { name: "effort", options: { thinking: { enabled: true, effort: "low" } }, sent: { reasoning_effort: "low" } },
-  { name: "effort of no thinking", options: { thinking: { enabled: false, effort: "low" } }, sent: {} },
   { name: "tool choice without tools", options: { toolChoice: "required", parallelToolCalls: true }, sent: {} },
   { name: "text", options: { responseFormat: { type: "text" } }, sent: {} },
   {
@@ -242,8 +269,7 @@ const optionCases: readonly { name: string; options: ModelOptions; quirks?: Part
       },
     },
   },
-  { name: "storing, where it is not known", options: { stateful: { store: true } }, sent: {} },
-  { name: "storing", options: { stateful: { store: false } }, quirks: { storeField: true }, sent: { store: false } },
+  { name: "keeping answers, which is not known here", options: { stateful: { store: true } }, sent: {} },
 ];
 
 describe("options for Chat Completions", () => {
@@ -271,7 +297,7 @@ describe("options for Chat Completions", () => {
 
   test("a tool's schema goes out as it is written", () => {
     const tools: ToolDefinition[] = [tool, { name: "now", description: "", parameters: "", strict: true }];
-    const body = encode({ model: "m", messages: [], tools, options: {} }, defaultQuirks);
+    const body = encode({ model: "m", messages: [], tools, options: {} }, defaultQuirks, "p");
     assert.ok(body.includes(`"parameters":${tool.parameters}`));
     assert.deepEqual(JSON.parse(body).tools[1], {
       type: "function",
@@ -282,7 +308,7 @@ describe("options for Chat Completions", () => {
   test("a schema that is no JSON is the caller's error and names the tool", () => {
     const tools = [{ ...tool, parameters: "{" }];
     assert.throws(
-      () => encode({ model: "m", messages: [], tools, options: {} }, defaultQuirks),
+      () => encode({ model: "m", messages: [], tools, options: {} }, defaultQuirks, "p"),
       (error) => error instanceof AgentError && error.kind === "invalid_request" && error.message.includes("look"),
     );
   });

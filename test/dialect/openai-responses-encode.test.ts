@@ -409,7 +409,11 @@ const optionCases: readonly { name: string; options: ModelOptions; quirks?: Part
     options: { thinking: { enabled: true, effort: "high", budgetTokens: 5 } },
     sent: { ...stateless, reasoning: { effort: "high", summary: "auto" } },
   },
-  { name: "no thinking", options: { thinking: { enabled: false, effort: "low" } }, sent: stateless },
+  {
+    name: "no thinking",
+    options: { thinking: { enabled: false, effort: "low" } },
+    sent: { ...stateless, reasoning: { effort: "none" } },
+  },
   {
     name: "an effort where it is not known",
     options: { thinking: { effort: "low" } },

@@ -132,9 +132,14 @@ describe("an endpoint of the operator's own", { timeout: 20_000 }, () => {
     { yaml: written("    quirks: {think_tags: 'yes'}"), says: /mine\.quirks\.think_tags: true or false is wanted/ },
     {
       yaml: written("    quirks: {thinking_replay: some}"),
-      says: /thinking_replay: one of "none", "tool-turn", "all"/,
+      says: /thinking_replay: one of "none", "tool-turn", "tool-turns", "all"/,
     },
     { yaml: written("    quirks: {thinking_field: 'a b'}"), says: /thinking_field: the name of a field is wanted/ },
+    {
+      yaml: written("    quirks: {efforts: [low, huge]}"),
+      says: /mine\.quirks\.efforts: one of "none", "minimal", .*"max" is wanted/,
+    },
+    { yaml: written("    quirks: {efforts: low}"), says: /mine\.quirks\.efforts: a list of words is wanted/ },
     { yaml: written("    quirks: {empty_content: x}"), says: /empty_content: null or "" is wanted/ },
     { yaml: written("    quirks: {default_max_tokens: 0}"), says: /default_max_tokens: a whole number from 1/ },
     { yaml: "providers: {openai: {}}", says: /providers\.openai: openai is a provider of our own/ },
