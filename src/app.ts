@@ -84,6 +84,10 @@ export async function startApp({
   grpcFastPath = true,
 }: AppOptions): Promise<App> {
   refuseWhatIsToCome(env);
+  if (config.record !== "" && config.replay !== "")
+    throw new Error("record and replay exclude each other; start the server with one of them");
+  const reportRecording = (message: string, error?: unknown) =>
+    report("warn", message, error === undefined ? {} : { error });
   const token = tokenFrom(config);
   const tls = tlsFrom(config);
   makeDataDir(config.data_dir);
@@ -97,6 +101,15 @@ export async function startApp({
         env,
         settings: {
           endpoints: config.providers,
+          dataDir: config.data_dir,
+          timeouts: {
+            connectMs: config["upstream.connect_timeout_ms"],
+            idleMs: config["upstream.idle_timeout_ms"],
+            totalMs: config["upstream.total_timeout_ms"],
+          },
+          circuit: { failures: config["circuit.failures"], openMs: config["circuit.open_ms"] },
+          ...(config.record === "" ? {} : { record: { directory: config.record, report: reportRecording } }),
+          ...(config.replay === "" ? {} : { replay: { directory: config.replay } }),
           ...(config["scripted.file"] === "" ? {} : { scripted: { file: config["scripted.file"] } }),
         },
       }),
@@ -122,6 +135,7 @@ export async function startApp({
         maxQueuedTurns: config["limits.max_queued_turns"],
         maxTurnsInFlight: config["limits.max_turns_in_flight"],
         retryCutAnswers: config.retry_cut_answers,
+        maxAnswerRepairs: config["limits.max_answer_repairs"],
       },
       now,
       newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,

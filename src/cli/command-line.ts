@@ -125,7 +125,9 @@ function withServerFlags(command: Command): Command {
     .option("--model <name>", "the model to ask, as provider/model")
     .option("--token-file <file>", "file with the token that callers have to show")
     .option("--log-level <level>", "trace, debug, info, warn, error or silent (warn)")
-    .option("--script <file>", "script of the provider `scripted`");
+    .option("--script <file>", "script of the provider `scripted`")
+    .option("--record <folder>", "write each exchange with a model provider into this folder, without credentials")
+    .option("--replay <folder>", "answer from recorded exchanges, without network and keys");
 }
 
 function withLoginFlags(command: Command): Command {

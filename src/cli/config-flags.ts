@@ -15,6 +15,8 @@ export interface ConfigFlags {
   readonly logLevel?: string;
   readonly insecure?: boolean;
   readonly script?: string;
+  readonly record?: string;
+  readonly replay?: string;
 }
 
 /** @throws {Error} one sentence naming the setting, where it was given and what is wanted. */
@@ -30,6 +32,8 @@ export function configFrom(flags: ConfigFlags, env: Readonly<Record<string, stri
     log_level: flags.logLevel,
     insecure: flags.insecure,
     "scripted.file": flags.script,
+    record: flags.record,
+    replay: flags.replay,
   };
   return readConfig({
     ...(flags.config === undefined ? {} : { file: flags.config }),

@@ -5,19 +5,12 @@ import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { rgPath } from "@vscode/ripgrep";
 import type { Config } from "../config.ts";
-import { anthropic } from "../provider/anthropic.ts";
-import { deepseek } from "../provider/deepseek.ts";
-import { forward } from "../provider/forward.ts";
-import { kimi } from "../provider/kimi.ts";
-import { openai } from "../provider/openai.ts";
-import { openaiResponses } from "../provider/openai-responses.ts";
-import type { ProviderSpec } from "../provider/provider-spec.ts";
-import { createProviderRegistry, type ProviderId, type ProviderRegistry } from "../provider/registry.ts";
+import { createProviderRegistry, type ProviderInfo, type ProviderRegistry } from "../provider/registry.ts";
 import { scripted } from "../provider/scripted.ts";
 import { resolveWorkspace } from "../tool/workspace.ts";
 import { version } from "../version.ts";
 import { type ConfigFlags, configFrom } from "./config-flags.ts";
-import type { Redactor, TakenEnvironment } from "./secrets.ts";
+import type { TakenEnvironment } from "./secrets.ts";
 import { sentenceOf } from "./sentence.ts";
 import { dataDirOwner } from "./service.ts";
 import { pageOn } from "./terminal.ts";
@@ -35,15 +28,6 @@ const leastNodeMajor = 24;
 const reachLimitMs = 3000;
 const leastFreeBytes = 64 * 1024 * 1024;
 const fewFreeBytes = 1024 * 1024 * 1024;
-const providers = {
-  openai,
-  "openai-responses": openaiResponses,
-  anthropic,
-  deepseek,
-  kimi,
-  forward,
-  scripted,
-} satisfies Record<ProviderId, ProviderSpec>;
 
 /**
  * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent.
@@ -57,7 +41,7 @@ export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnviron
       [nodeVersion()],
       dataDirectory(config),
       workspace(config),
-      modelsAndProviders(config, env, redactor),
+      modelsAndProviders(config, env),
       ripgrep(),
       [{ state: "none", what: "sandbox", detail: "none; the tools of this version only read" } as const],
       port(config),
@@ -136,15 +120,15 @@ async function workspace(config: Config): Promise<Finding[]> {
   }
 }
 
-async function modelsAndProviders(
-  config: Config,
-  env: TakenEnvironment["env"],
-  redactor: Redactor,
-): Promise<Finding[]> {
+async function modelsAndProviders(config: Config, env: TakenEnvironment["env"]): Promise<Finding[]> {
   const file = config["scripted.file"];
   let registry: ProviderRegistry;
   try {
-    const settings = { endpoints: config.providers, ...(file === "" ? {} : { scripted: { file } }) };
+    const settings = {
+      endpoints: config.providers,
+      dataDir: config.data_dir,
+      ...(file === "" ? {} : { scripted: { file } }),
+    };
     registry = createProviderRegistry({ env, settings });
   } catch (error) {
     return [{ state: "failed", what: "script", detail: sentenceOf(error) }];
@@ -153,10 +137,9 @@ async function modelsAndProviders(
     const model = modelFinding(config.model, registry);
     const chosen = config.model.split("/", 1)[0];
     const found = await Promise.all(
-      registry.list().map(({ id, configured }): Promise<Finding> | Finding => {
-        const specs = [...Object.values<ProviderSpec>(providers), ...config.providers.map((named) => named.spec)];
-        const spec = specs.find((candidate) => candidate.id === id);
-        if (configured && spec !== undefined) return reach(spec, env, id === chosen, redactor);
+      registry.list().map((provider): Promise<Finding> | Finding => {
+        const { id, configured } = provider;
+        if (configured) return reach(provider, env, id === chosen);
         return { state: "none", what: id, detail: `not configured: ${whatIsMissing(registry, id)}` };
       }),
     );
@@ -192,29 +175,22 @@ function whatIsMissing(registry: ProviderRegistry, id: string): string {
 
 /** Any answer will do: it is not asked for anything, and gets no key. */
 async function reach(
-  spec: ProviderSpec,
+  { id, baseUrl = "", apiKeyEnv = "" }: ProviderInfo,
   env: TakenEnvironment["env"],
   needed: boolean,
-  redactor: Redactor,
 ): Promise<Finding> {
-  if (spec.id === scripted.id) return { state: "ok", what: spec.id, detail: "configured; answers from its script" };
-  const written = (spec.baseUrlEnv && env[spec.baseUrlEnv]?.trim()) || spec.baseUrl || "";
-  const url = URL.parse(written);
-  if (url === null) return { state: "failed", what: spec.id, detail: "has no base URL" };
-  redactor.hide(url.password);
-  url.username = "";
-  url.password = "";
-  url.search = "";
-  url.hash = "";
-  const keyed = spec.apiKeyEnv !== undefined && (env[spec.apiKeyEnv] ?? "") !== "" ? "key set" : "no key";
+  if (id === scripted.id) return { state: "ok", what: id, detail: "configured; answers from its script" };
+  const url = URL.parse(baseUrl);
+  if (url === null) return { state: "failed", what: id, detail: "has no base URL" };
+  const keyed = (env[apiKeyEnv] ?? "") === "" ? "no key" : "key set";
   try {
     const answer = await fetch(url, { redirect: "manual", signal: AbortSignal.timeout(reachLimitMs) });
     await answer.body?.cancel();
-    return { state: "ok", what: spec.id, detail: `configured, ${keyed}, ${url.href} is reachable` };
+    return { state: "ok", what: id, detail: `configured, ${keyed}, ${url.href} is reachable` };
   } catch (error) {
     const why = error instanceof Error && error.cause instanceof Error ? error.cause : error;
     const detail = `configured, ${keyed}, but ${url.href} can't be reached within ${reachLimitMs / 1000} s: ${sentenceOf(why)}`;
-    return { state: needed ? "failed" : "warning", what: spec.id, detail };
+    return { state: needed ? "failed" : "warning", what: id, detail };
   }
 }
 

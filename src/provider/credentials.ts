@@ -10,6 +10,8 @@ export interface Credential {
 
 /** Gives each call its credential: a key, one of several keys, or a token that is fetched and renewed. */
 export interface Credentials {
+  /** Why none can be had, as the end of a sentence about the provider; it may change while the server runs. */
+  missing?(): string | undefined;
   /**
    * The credential for the next try.
    * @param signal ends the wait for one that has to be fetched; its reason is then thrown.

@@ -30,8 +30,15 @@ export interface Unconfigured {
   readonly missing: string;
 }
 
+/** The endpoint, where it has all it needs to be called just now. */
+export function configuredEndpoint(endpoint: Endpoint | Unconfigured | undefined): Endpoint | Unconfigured {
+  if (endpoint === undefined) return { missing: "is not configured" };
+  const missing = "missing" in endpoint ? endpoint.missing : endpoint.credentials.missing?.();
+  return missing === undefined ? endpoint : { missing };
+}
+
 export function isConfigured(endpoint: Endpoint | Unconfigured | undefined): endpoint is Endpoint {
-  return endpoint !== undefined && !("missing" in endpoint);
+  return !("missing" in configuredEndpoint(endpoint));
 }
 
 /** What an operator may set for one provider; wins over the environment. */

@@ -8,14 +8,25 @@ import type { ChatRequest } from "../chat/request.ts";
 import type { DialectId } from "../dialect/dialect.ts";
 import { anthropic } from "./anthropic.ts";
 import { type CircuitLimits, Circuits, defaultCircuitLimits } from "./circuit.ts";
+import { copilot } from "./copilot.ts";
+import { createCopilotCredentials } from "./copilot-credentials.ts";
 import { deepseek } from "./deepseek.ts";
-import { type Endpoint, endpointOf, isConfigured, type ProviderSettings, type Unconfigured } from "./endpoint.ts";
+import {
+  configuredEndpoint,
+  type Endpoint,
+  endpointOf,
+  isConfigured,
+  type ProviderSettings,
+  type Unconfigured,
+} from "./endpoint.ts";
 import { forward } from "./forward.ts";
 import { createHttpSender, type SendHttp } from "./http-request.ts";
 import { kimi } from "./kimi.ts";
 import { openai } from "./openai.ts";
 import { openaiResponses } from "./openai-responses.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
+import { type RecordMeans, recordExchanges } from "./record-exchanges.ts";
+import { replayExchanges } from "./replay-exchanges.ts";
 import { createScriptedSender, scripted } from "./scripted.ts";
 import { type CallMeans, defaultTimeouts, streamChat, type UpstreamTimeouts } from "./stream-chat.ts";
 import { type ProviderCheck, type ValidateOptions, validateProvider } from "./validate-provider.ts";
@@ -27,6 +38,7 @@ export const providerSpecs = [
   anthropic,
   deepseek,
   kimi,
+  copilot,
   forward,
   scripted,
 ] as const satisfies readonly ProviderSpec[];
@@ -44,6 +56,12 @@ export interface ProviderRegistrySettings {
   readonly providers?: { readonly [Id in ProviderId]?: ProviderSettings };
   /** Path of the script that the provider `scripted` answers from; it is read once. */
   readonly scripted?: { readonly file: string };
+  /** The data directory, where logins are kept. */
+  readonly dataDir?: string;
+  /** A folder that gets a cassette of each exchange with a provider. */
+  readonly record?: { readonly directory: string; readonly report: RecordMeans["report"] };
+  /** A folder of cassettes to answer from, in place of all providers but `scripted`; none needs a key then. */
+  readonly replay?: { readonly directory: string };
   readonly timeouts?: Partial<UpstreamTimeouts>;
   readonly circuit?: Partial<CircuitLimits>;
 }
@@ -128,6 +146,15 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
     createToolCallId: options.createToolCallId ?? (() => `call_${randomUUID()}`),
   };
   const http = createHttpSender();
+  const send = senderOf(settings, http.send);
+  const replayed = settings.replay !== undefined;
+  const copilotCredentials = () =>
+    createCopilotCredentials({
+      env: options.env,
+      now: means.now,
+      ...(settings.dataDir === undefined ? {} : { dataDir: settings.dataDir }),
+      ...(settings.providers?.copilot === undefined ? {} : { settings: settings.providers.copilot }),
+    });
   const circuits = new Circuits({ ...defaultCircuitLimits, ...settings.circuit }, means.now);
   const script = settings.scripted === undefined ? undefined : readScript(settings.scripted.file, means);
   const endpoints = new Map<string, Endpoint | Unconfigured>();
@@ -139,12 +166,18 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       spec.id,
       send === undefined
         ? { missing: "has no script; set scripted.file" }
-        : endpointOf(spec, own, { env: options.env, send, now: means.now }),
+        : endpointOf(spec, own, {
+            env: options.env,
+            send,
+            now: means.now,
+            replayed,
+            ...(spec.id === copilot.id && !replayed ? { credentials: copilotCredentials() } : {}),
+          }),
     );
   };
   for (const spec of providerSpecs)
-    add(spec, settings.providers?.[spec.id] ?? {}, spec.id === scripted.id ? script : http.send);
-  for (const { spec, settings: own } of named) add(spec, own, http.send);
+    add(spec, settings.providers?.[spec.id] ?? {}, spec.id === scripted.id ? script : send);
+  for (const { spec, settings: own } of named) add(spec, own, send);
 
   const featuresOf = (provider: string, model: string): readonly Feature[] => {
     const spec = specs.get(provider);
@@ -172,9 +205,9 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       );
     }
     const { id, dialect } = spec;
-    const endpoint = endpoints.get(id);
-    if (!isConfigured(endpoint)) {
-      throw new AgentError("failed_precondition", `the provider ${id} ${endpoint?.missing ?? "is not configured"}`, {
+    const endpoint = configuredEndpoint(endpoints.get(id));
+    if ("missing" in endpoint) {
+      throw new AgentError("failed_precondition", `the provider ${id} ${endpoint.missing}`, {
         detail: { provider: id },
       });
     }
@@ -205,7 +238,8 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
     async *streamChat(resolved, request, { signal, timeouts }) {
       const { provider, model } = resolved;
       const endpoint = endpoints.get(provider);
-      if (!isConfigured(endpoint)) throw new Error(`the provider ${provider} was not resolved here`);
+      if (endpoint === undefined || "missing" in endpoint)
+        throw new Error(`the provider ${provider} was not resolved here`);
       const refusal = circuits.refusal(provider, model);
       if (refusal !== undefined) throw refusal;
       const limits = { ...defaultTimeouts, ...settings.timeouts, ...timeouts };
@@ -247,6 +281,12 @@ function addressOf(spec: ProviderSpec, endpoint: Endpoint | Unconfigured | undef
 }
 
 const maxModels = 8;
+
+/** How providers are reached: over the network, over it with a record of all, or not at all. */
+function senderOf({ record, replay }: ProviderRegistrySettings, send: SendHttp): SendHttp {
+  if (replay !== undefined) return replayExchanges(replay.directory);
+  return record === undefined ? send : recordExchanges(send, record.directory, record);
+}
 
 function readScript(file: string, means: CallMeans): SendHttp {
   let text: string;

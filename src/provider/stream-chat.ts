@@ -7,7 +7,7 @@ import { withIdleTimeout } from "../stream/idle-timeout.ts";
 import { defaultMaxBodyBytes, readSse, TooLongError } from "../stream/sse.ts";
 import type { Credential } from "./credentials.ts";
 import { type Endpoint, urlBelow } from "./endpoint.ts";
-import type { HttpRequest, HttpResponse } from "./http-request.ts";
+import type { HttpResponse } from "./http-request.ts";
 
 export interface UpstreamTimeouts {
   /** For a connection; default 10 s. */
@@ -95,34 +95,35 @@ async function sendWithRetries(
   const body = endpoint.dialect.encode(request, endpoint.quirksOf(request.model), endpoint.provider);
   let changes = 0;
   for (let attempt = 1; ; attempt++) {
-    const credential = await endpoint.credentials.take(signal);
-    for (const secret of credential.secrets) secrets.add(secret);
-    const httpRequest: HttpRequest = {
-      provider: endpoint.provider,
-      url: urlBelow(credential.baseUrl ?? endpoint.baseUrl, endpoint.dialect.path),
-      headers: {
-        "content-type": "application/json",
-        accept: "text/event-stream",
-        ...endpoint.headers,
-        ...endpoint.headersFor?.(request),
-        ...credential.headers,
-        ...endpoint.ownHeaders,
-      },
-      body,
-      signal,
-      connectTimeoutMs: timeouts.connectMs,
-      headTimeoutMs: timeouts.idleMs,
-    };
+    let credential: Credential | undefined;
     let error: AgentError;
     try {
-      const response = await endpoint.send(httpRequest);
+      credential = await endpoint.credentials.take(signal);
+      for (const secret of credential.secrets) secrets.add(secret);
+      const response = await endpoint.send({
+        provider: endpoint.provider,
+        url: urlBelow(credential.baseUrl ?? endpoint.baseUrl, endpoint.dialect.path),
+        headers: {
+          "content-type": "application/json",
+          accept: "text/event-stream",
+          ...endpoint.headers,
+          ...endpoint.headersFor?.(request),
+          ...credential.headers,
+          ...endpoint.ownHeaders,
+        },
+        body,
+        secrets: [...secrets],
+        signal,
+        connectTimeoutMs: timeouts.connectMs,
+        headTimeoutMs: timeouts.idleMs,
+      });
       if (response.status >= 200 && response.status < 300) return response;
       error = await httpError(response, endpoint, timeouts, means);
     } catch (thrown) {
       if (!(thrown instanceof AgentError)) throw thrown;
       error = thrown;
     }
-    if (changes < maxChanges && hasAnother(endpoint, credential, error, means)) {
+    if (credential !== undefined && changes < maxChanges && hasAnother(endpoint, credential, error, means)) {
       changes++;
       attempt--;
       continue;

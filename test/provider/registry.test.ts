@@ -17,6 +17,7 @@ describe("the registry of providers", () => {
         ["anthropic", false],
         ["deepseek", false],
         ["kimi", false],
+        ["copilot", false],
         ["forward", false],
         ["scripted", false],
       ],
@@ -38,7 +39,7 @@ describe("the registry of providers", () => {
     {
       model: "nobody/m",
       kind: "not_found",
-      says: /"nobody\/m" has no known provider.*openai, openai-responses, anthropic, deepseek, kimi, forward, scripted/,
+      says: /"nobody\/m" has no known provider.*openai, openai-responses, anthropic, deepseek, kimi, copilot, forward, scripted/,
     },
     { model: "m", kind: "not_found", says: /no known provider/ },
     { model: "__proto__/m", kind: "not_found", says: /no known provider/ },
@@ -55,6 +56,7 @@ describe("the registry of providers", () => {
       kind: "failed_precondition",
       says: /no http: or https:/,
     },
+    { model: "copilot/m", kind: "failed_precondition", says: /copilot has no login; run `codeagent login copilot`/ },
     { model: "scripted/m", kind: "failed_precondition", says: /scripted has no script; set scripted.file/ },
   ];
   for (const { model, env, kind, says } of refusals) {
