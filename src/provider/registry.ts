@@ -261,8 +261,9 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       }
     },
     validate(provider, model, asked) {
-      const answersItself = provider === scripted.id;
-      return validateProvider(provider, endpoints.get(provider), model, { ...asked, answersItself }, means);
+      const answersItself = replayed || provider === scripted.id;
+      const endpoint = configuredEndpoint(endpoints.get(provider));
+      return validateProvider(provider, endpoint, model, { ...asked, answersItself }, means);
     },
     close: () => http.close(),
   };

@@ -49,15 +49,13 @@ const advice: { readonly [Kind in AgentErrorKind]?: string } = {
  */
 export async function validateProvider(
   provider: string,
-  endpoint: Endpoint | Unconfigured | undefined,
+  endpoint: Endpoint | Unconfigured,
   model: string,
   { signal, timeoutMs, answersItself = false }: ValidateOptions,
   means: CallMeans,
 ): Promise<ProviderCheck> {
-  if (!isConfigured(endpoint)) {
-    const missing = endpoint?.missing ?? "is not configured";
-    return { state: "not_configured", message: `the provider ${provider} ${missing}` };
-  }
+  if (!isConfigured(endpoint))
+    return { state: "not_configured", message: `the provider ${provider} ${endpoint.missing}` };
   if (answersItself) return { state: "ok", message: `${provider} is configured and answers without being asked` };
   signal.throwIfAborted();
   const limit = AbortSignal.timeout(timeoutMs);
@@ -98,7 +96,8 @@ export async function validateProvider(
     signal.throwIfAborted();
     if (limit.aborted) return check("unreachable", `${provider} did not answer within ${timeoutMs} ms`);
     if (!(error instanceof AgentError)) throw error;
-    const whatToDo = advice[error.kind];
+    // Whoever could not even get its credential has said what to do about that.
+    const whatToDo = status === undefined ? undefined : advice[error.kind];
     return check(stateOf(error, status), whatToDo === undefined ? error.message : `${error.message}; ${whatToDo}`);
   }
 }
@@ -109,6 +108,7 @@ function question(model: string): ChatRequest {
 }
 
 function stateOf({ kind }: AgentError, status: number | undefined): ProviderCheck["state"] {
+  if (kind === "failed_precondition") return "not_configured";
   if (kind === "provider_auth") return "unauthorized";
   if (kind === "provider_not_found") return "model_not_found";
   if (kind === "rate_limited") return "rate_limited";
