@@ -173,9 +173,9 @@ function hiding(secrets: readonly string[]): (text: string) => string {
   const forms = new Set<string>();
   for (const secret of secrets.map((one) => one.trim())) {
     if (secret.length < leastSecretLength || grammarWords.test(secret)) continue;
-    for (const form of [secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret.toWellFormed())]) {
+    const inJson = JSON.stringify(secret).slice(1, -1);
+    for (const form of [secret, inJson, inJson.replaceAll("/", "\\/"), encodeURIComponent(secret.toWellFormed())])
       forms.add(form).add(Buffer.from(form).toString("latin1"));
-    }
   }
   // The longest first, so that none leaves the end of another behind.
   const longestFirst = [...forms].sort((left, right) => right.length - left.length);

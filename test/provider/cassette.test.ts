@@ -52,12 +52,7 @@ async function ask(send: SendHttp, asking: Asking = {}): Promise<Heard> {
   const endpoint = endpointOf(
     spec,
     baseUrl === undefined ? {} : { baseUrl, apiKey: key, ...(headers === undefined ? {} : { headers }) },
-    {
-      env: {},
-      send: (request) => send({ secrets: isConfigured(endpoint) ? endpoint.secrets : [], ...request }),
-      now: Date.now,
-      replayed: baseUrl === undefined,
-    },
+    { env: {}, send, now: Date.now, replayed: baseUrl === undefined },
   );
   assert.ok(isConfigured(endpoint));
   const events: ChatEvent[] = [];
@@ -517,8 +512,9 @@ describe("secrets", limit, () => {
       secret,
       encodeURIComponent(secret),
       JSON.stringify(secret).slice(1, -1),
+      JSON.stringify(secret).slice(1, -1).replaceAll("/", "\\/"),
     ]);
-    const echo = JSON.stringify({ error: { message: `bad key ${forms.join(" ")}` } });
+    const echo = `{"error":{"message":"bad key ${forms.join(" ")}"}}`;
     const upstream = await startUpstream(context, [
       (_, response) =>
         response
