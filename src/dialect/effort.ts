@@ -68,16 +68,19 @@ const budgets = [
   { effort: "minimal", limit: 1024, budgetTokens: 1024 },
   { effort: "low", limit: 4096, budgetTokens: 2048 },
   { effort: "medium", limit: 16_384, budgetTokens: 8192 },
-  { effort: "high", limit: 32_768, budgetTokens: 24_576 },
-  { effort: "xhigh", limit: Number.POSITIVE_INFINITY, budgetTokens: 32_768 },
+  { effort: "high", limit: 24_576, budgetTokens: 16_384 },
+  { effort: "xhigh", limit: Number.POSITIVE_INFINITY, budgetTokens: 24_576 },
 ] as const;
 
-/** Below 1,024 tokens `minimal`, below 4,096 `low`, below 16,384 `medium`, below 32,768 `high`, from there `xhigh`. */
+/** Below 1,024 tokens `minimal`, below 4,096 `low`, below 16,384 `medium`, below 24,576 `high`, from there `xhigh`. */
 export function effortOfBudget(budgetTokens: number): Effort {
   return budgets.find(({ limit }) => budgetTokens < limit)?.effort ?? "xhigh";
 }
 
-/** 1,024 tokens for `minimal`, 2,048 for `low`, 8,192 for `medium`, 24,576 for `high`, 32,768 for more. */
+/**
+ * 1,024 tokens for `minimal`, 2,048 for `low`, 8,192 for `medium`, 16,384 for `high`, 24,576 for more: with an answer no
+ * model is asked for more than it can write.
+ */
 export function budgetOfEffort(effort: Effort): number {
   return (budgets.find((level) => level.effort === effort) ?? budgets[4]).budgetTokens;
 }

@@ -21,7 +21,7 @@ export const anthropic = {
     {
       models: /^claude-(?:3-(?!7)|2|instant)/,
       lacks: ["thinking", "reasoning", "json_mode"],
-      quirks: { thinkingMode: "none", reasoningEffort: false, jsonSchema: "prompt" },
+      quirks: { thinkingMode: "none", reasoningEffort: false, jsonSchema: "prompt", defaultMaxTokens: 4096 },
     },
     {
       models: /^claude-(?:3-7-sonnet|(?:opus|sonnet)-4(?:-[01])?(?:-\d{8}|-latest)?$)/,
