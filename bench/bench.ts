@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { measureAppends } from "./appends.ts";
+import { measureDecode } from "./decode.ts";
 import { measureFootprint } from "./footprint.ts";
 import type { BenchOptions, Measured } from "./harness.ts";
 import { measureStreams } from "./stream.ts";
@@ -14,6 +15,7 @@ const measurements: Readonly<Record<string, (options: BenchOptions) => Promise<M
   stream: measureStreams,
   unary: measureUnary,
   "tool-loop": measureToolLoop,
+  decode: measureDecode,
   appends: measureAppends,
   footprint: measureFootprint,
 };

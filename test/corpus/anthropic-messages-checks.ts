@@ -3,7 +3,7 @@ import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } f
 import { callsOf, textIn } from "../dialect/answer-reading.ts";
 import type { AnswerChecks, ReadAnswer } from "./check-exchange.ts";
 import { checkFinish, checkUsage } from "./common-checks.ts";
-import type { Exchange } from "./exchange.ts";
+import { dataOfEvents, type Exchange } from "./exchange.ts";
 import type { Findings } from "./findings.ts";
 
 export const anthropicMessagesChecks: AnswerChecks = {
@@ -28,8 +28,8 @@ export const anthropicMessagesChecks: AnswerChecks = {
 export function contentOf({ stream, whole }: Exchange): JsonObject[] {
   if (stream === undefined) return arrayOf(objectOf(parseJson(whole))["content"]).filter(isJsonObject);
   const blocks: { block: Record<string, unknown>; input: string }[] = [];
-  for (const line of stream.split("\n").filter((one) => one.startsWith("data:"))) {
-    const event = objectOf(parseJson(line.slice("data:".length)));
+  for (const data of dataOfEvents(stream)) {
+    const event = objectOf(parseJson(data));
     for (const block of arrayOf(objectOf(event["message"])["content"])) {
       blocks.push({ block: { ...objectOf(block) }, input: "" });
     }
@@ -52,9 +52,8 @@ export function contentOf({ stream, whole }: Exchange): JsonObject[] {
 
 /** What an answer tells of its tokens, the latest last. */
 function reportsOf({ stream, whole }: Exchange): JsonObject[] {
-  const lines = stream === undefined ? [whole] : stream.split("\n").map((line) => line.replace(/^data:/, ""));
-  return lines
-    .map((line) => objectOf(parseJson(line)))
+  return (stream === undefined ? [whole] : dataOfEvents(stream))
+    .map((text) => objectOf(parseJson(text)))
     .flatMap((event) => [objectOf(event["message"])["usage"], event["usage"]])
     .filter(isJsonObject);
 }

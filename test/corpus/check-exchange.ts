@@ -13,7 +13,7 @@ import { callsOf, pieceSizes, type Reading, readStream, readWhole, textIn } from
 import { plainBlocks } from "../dialect/openai-responses-reading.ts";
 import { anthropicMessagesChecks } from "./anthropic-messages-checks.ts";
 import { allApis, checkRequest, validRequest } from "./check-request.ts";
-import type { Exchange } from "./exchange.ts";
+import { dataOfEvents, type Exchange } from "./exchange.ts";
 import { createFindings, type Finding, type Findings, firstDifference } from "./findings.ts";
 import { knownDifferences, knownErrorKinds } from "./known-differences.ts";
 import { openaiChatChecks } from "./openai-chat-checks.ts";
@@ -156,9 +156,9 @@ const kindsOfWord: Readonly<Record<string, readonly AgentErrorKind[]>> = {
 
 /** What the error inside an answer says of itself: a status as its code, or a word known from the APIs' documents. */
 function kindsInside({ stream, whole }: Exchange): readonly AgentErrorKind[] {
-  const texts = stream === undefined ? [whole] : stream.split(/\r\n|\n|\r/).map((line) => line.replace(/^data:/, ""));
-  for (const text of texts) {
-    const body = objectOf(parseJson(text));
+  for (const text of stream === undefined ? [whole] : dataOfEvents(stream)) {
+    const value = parseJson(text);
+    const body = objectOf(Array.isArray(value) ? value[0] : value);
     const choice = objectOf(arrayOf(body["choices"])[0]);
     for (const holder of [body, objectOf(body["response"]), choice]) {
       const error = objectOf(holder["error"]);
@@ -215,7 +215,8 @@ async function checkStream(
     const named = typeof size === "number" ? `of ${size} bytes` : "as recorded";
     findings.same(await readStream(stream, size, api), reading, `in pieces ${named}`);
   }
-  for (const [how, text] of Object.entries(framings(api, stream))) {
+  // Whether an event that no one can read was cut short is told by the blank line after it.
+  for (const [how, text] of reading.error === undefined ? Object.entries(framings(api, stream)) : []) {
     findings.same(await readStream(text, 4096, api), reading, how);
   }
   await checkCuts(exchange, stream, reading, findings);
@@ -255,6 +256,9 @@ async function checkCuts({ api, tags }: Exchange, stream: string, whole: Reading
     const what = `cut after ${length} of ${bytes.length} bytes`;
     if (reading.error !== undefined && !(reading.error instanceof AgentError)) {
       findings.fail(`${what} it threw what is no AgentError: ${String(reading.error)}`);
+    }
+    if (reading.error instanceof AgentError && whole.error === undefined) {
+      findings.same(reading.error.kind, "provider_unavailable", `${what} its error`);
     }
     for (const type of ["text-delta", "thinking-delta"] as const) {
       const begins = textIn(whole.events, type).startsWith(textIn(reading.events, type));
@@ -378,6 +382,9 @@ async function checkThroughCall(exchange: Exchange, { replay }: CheckOptions, fi
       return rest;
     });
     if (alone.error === undefined) findings.same(facts, alone.events, "the answer of a call");
+    if (exchange.stream === undefined) return;
+    const marked = await replay.ask({ ...exchange, stream: `\uFEFF${exchange.stream}` });
+    findings.same(marked.events, events, "the answer of a call, after a byte order mark");
     return;
   }
   if (error === undefined) {

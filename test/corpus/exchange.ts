@@ -95,3 +95,19 @@ function headersOf(value: unknown): Record<string, string> {
   }
   return headers;
 }
+
+/** The data of each event of a stream, read as plainly as can be. */
+export function dataOfEvents(stream: string): string[] {
+  return stream
+    .replace(/^\uFEFF/, "")
+    .replaceAll(/\r\n|\r/g, "\n")
+    .split(/\n{2,}/)
+    .map((event) =>
+      event
+        .split("\n")
+        .filter((line) => line.startsWith("data:"))
+        .map((line) => line.slice("data:".length).replace(/^ /, ""))
+        .join("\n"),
+    )
+    .filter((data) => data !== "");
+}

@@ -3,7 +3,7 @@ import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } f
 import { callsOf, textIn } from "../dialect/answer-reading.ts";
 import type { AnswerChecks, ReadAnswer } from "./check-exchange.ts";
 import { checkFinish, checkUsage } from "./common-checks.ts";
-import type { Exchange } from "./exchange.ts";
+import { dataOfEvents, type Exchange } from "./exchange.ts";
 import type { Findings } from "./findings.ts";
 
 export const openaiChatChecks: AnswerChecks = {
@@ -29,10 +29,8 @@ export const openaiChatChecks: AnswerChecks = {
 /** The chunks of an answer, or its one body. */
 function chunksOf({ stream, whole }: Exchange): JsonObject[] {
   if (stream === undefined) return [objectOf(parseJson(whole))];
-  return stream
-    .split(/\r\n|\n|\r/)
-    .filter((line) => line.startsWith("data:"))
-    .map((line) => parseJson(line.slice("data:".length)))
+  return dataOfEvents(stream)
+    .map((data) => parseJson(data))
     .filter(isJsonObject);
 }
 
@@ -125,14 +123,16 @@ function checkAnswer(exchange: Exchange, { events }: ReadAnswer, findings: Findi
   checkFinish(exchange, events, findings, {
     tag: "finish",
     reasonOf: (word) =>
-      ["length", "max_tokens", "model_length"].includes(word)
+      lengthWords.has(word)
         ? "length"
-        : word === "content_filter"
+        : filterWords.has(word.split(":")[0] ?? "")
           ? "content_filter"
           : calls.length > 0
             ? "tool_calls"
             : "stop",
   });
+  const word = events.find((event) => event.type === "finish")?.rawFinishReason ?? "";
+  findings.holds(!faultWords.has(word), `${word} was read as a good end`);
   const usage = checkUsage(exchange, events, findings);
   if (!tags.has("no_usage")) {
     findings.holds(usage?.inputTokens !== undefined && usage.outputTokens !== undefined, "no usage was read");
@@ -155,6 +155,31 @@ function lastCounts(exchange: Exchange): { prompt: unknown; completion: number }
   const { prompt_tokens: prompt, completion_tokens: completion } = objectOf(reports.at(-1));
   return { prompt, completion: Number(completion ?? 0) };
 }
+
+/**
+ * Words at the end of answers from the references of OpenAI, DeepSeek (api-docs.deepseek.com), Mistral, Z.ai
+ * (docs.z.ai/api-reference) and Gemini, whose own words come through its compatible endpoint
+ * (github.com/HKUDS/Vibe-Trading/pull/308).
+ */
+const lengthWords: ReadonlySet<string> = new Set([
+  "length",
+  "max_tokens",
+  "model_length",
+  "max_output_tokens",
+  "model_context_window_exceeded",
+  "MAX_TOKENS",
+]);
+const filterWords: ReadonlySet<string> = new Set([
+  "content_filter",
+  "sensitive",
+  "SAFETY",
+  "RECITATION",
+  "BLOCKLIST",
+  "PROHIBITED_CONTENT",
+  "SPII",
+]);
+/** The answer was not finished, and nobody wanted that. */
+const faultWords: ReadonlySet<string> = new Set(["error", "insufficient_system_resource", "network_error"]);
 
 /** An assistant message in what of it matters: its text and its calls. */
 function partsOfMessage(message: JsonObject): JsonObject[] {

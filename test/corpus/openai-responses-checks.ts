@@ -8,7 +8,7 @@ import { plainContext } from "../dialect/answer-reading.ts";
 import { plainBlocks } from "../dialect/openai-responses-reading.ts";
 import type { AnswerChecks, ReadAnswer } from "./check-exchange.ts";
 import { checkFinish, checkUsage } from "./common-checks.ts";
-import type { Exchange } from "./exchange.ts";
+import { dataOfEvents, type Exchange } from "./exchange.ts";
 import type { Findings } from "./findings.ts";
 
 export const openaiResponsesChecks: AnswerChecks = {
@@ -35,10 +35,7 @@ export const openaiResponsesChecks: AnswerChecks = {
 /** The items an answer brought, each as it came, and what else its end says. */
 function wireItems({ stream, whole }: Exchange): { items: string[]; last: string } {
   if (stream === undefined) return { items: elementSlices(memberSlices(whole).get("output") ?? ""), last: whole };
-  const data = stream
-    .split(/\r\n|\n|\r/)
-    .filter((line) => line.startsWith("data:") && isJsonObject(parseJson(line.slice(5))))
-    .map((line) => line.slice(5));
+  const data = dataOfEvents(stream).filter((text) => isJsonObject(parseJson(text)));
   const ofType = (type: string) => data.filter((text) => objectOf(parseJson(text))["type"] === type);
   const end = ["completed", "incomplete", "done"].flatMap((word) => ofType(`response.${word}`)).at(-1) ?? "{}";
   return {
