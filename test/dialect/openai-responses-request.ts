@@ -16,10 +16,10 @@ export function checkOpenaiResponsesRequest(body: unknown): void {
   check(body, "a JSON object");
 }
 
-/** Arguments as OpenAI itself takes them, any text, or as all take them. */
-type ArgumentsForm = "any text" | "a JSON object";
+/** How strictly the name and the arguments of a call are looked at: not at all, or as by those that refuse most. */
+type CallForm = "any text" | "a JSON object";
 
-function check(body: unknown, argumentsForm: ArgumentsForm): void {
+function check(body: unknown, callForm: CallForm): void {
   const request = objectAt(body, "request");
   onlyFields(request, fields, "request");
   const opaque = /^request\.(?:tools\[\d+\]\.parameters|text\.format\.schema|input\[\d+\])\./;
@@ -33,11 +33,11 @@ function check(body: unknown, argumentsForm: ArgumentsForm): void {
     demand(!isEmpty, `request.${name}`, "is empty");
   }
   checkTools(request);
-  checkInputItems(request, argumentsForm);
+  checkInputItems(request, callForm);
 }
 
 /**
- * The text of a request as OpenAI itself takes it: arguments may be any text.
+ * As `checkOpenaiResponsesRequest`, of the text that is sent, but names and arguments of calls may be any text.
  * @returns the parsed request.
  */
 export function checkInput(bodyText: string): JsonObject {
@@ -72,7 +72,7 @@ function checkTools(request: JsonObject): void {
   }
 }
 
-function checkInputItems(request: JsonObject, argumentsForm: ArgumentsForm): void {
+function checkInputItems(request: JsonObject, callForm: CallForm): void {
   const continues = textOf(request["previous_response_id"]) !== "";
   const stores = request["store"] === true;
   const open = new Set<string>();
@@ -89,9 +89,11 @@ function checkInputItems(request: JsonObject, argumentsForm: ArgumentsForm): voi
         break;
       case "function_call": {
         const callId = textAt(item["call_id"], `${path}.call_id`);
-        textAt(item["name"], `${path}.name`);
+        const name = textAt(item["name"], `${path}.name`);
+        const isName = callForm === "any text" || functionName.test(name);
+        demand(isName, `${path}.name`, `${name} is no name of a function`);
         const argumentsText = textAt(item["arguments"], `${path}.arguments`);
-        const fits = argumentsForm === "any text" || isJsonObject(parseJson(argumentsText));
+        const fits = callForm === "any text" || isJsonObject(parseJson(argumentsText));
         demand(fits, `${path}.arguments`, `${argumentsText} is no JSON object`);
         addOnce(called, callId, `${path}.call_id`);
         demand(!("id" in item), `${path}.id`, "the id of an item nobody stored");

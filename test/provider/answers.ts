@@ -70,6 +70,20 @@ export function says(dialect: DialectId, said: readonly Said[], ending: Ending =
     response.writeHead(200, eventStream).end(streamedAnswer(dialect, said, ending).events.join(""));
 }
 
+/** The events of an answer up to the first that holds the mark. */
+export function eventsThrough(dialect: DialectId, said: readonly Said[], mark: string): string {
+  const { events } = streamedAnswer(dialect, said);
+  const place = events.findIndex((event) => event.includes(mark));
+  if (place === -1) throw new Error(`no event holds ${mark}`);
+  return events.slice(0, place + 1).join("");
+}
+
+/** The dialect of a request, by the path it came to. */
+export function dialectOf(url: string): DialectId {
+  if (url.endsWith("/messages")) return "anthropic-messages";
+  return url.endsWith("/responses") ? "openai-responses" : "openai-chat";
+}
+
 /** The body of an error as the dialect's vendor writes it. */
 export function errorBody(dialect: DialectId, type: string, message: string): object {
   const error = { type, message };
