@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { describe, test } from "node:test";
 import type { ContentBlock, Message } from "../../src/chat/message.ts";
 import { decodeLogEvent, encodeLogEvent } from "../../src/convert/proto/event.ts";
+import { arrayOf, objectOf, parseJson, textOf } from "../../src/dialect/json.ts";
 import { elementSlices, memberSlices } from "../../src/dialect/json-slices.ts";
 import { encode } from "../../src/dialect/openai-chat-encode.ts";
 import { defaultQuirks, type Quirks } from "../../src/dialect/quirks.ts";
@@ -120,6 +121,40 @@ describe("reasoning_details", () => {
       assert.equal(detailsOf({ raw: Buffer.from(text) }), undefined);
     }
   });
+});
+
+const corpus = resolve(process.env["CORPUS_DIR"] ?? join(import.meta.dirname, "../../../shared/corpus"));
+const exchanges = join(corpus, "exchanges/openai-chat");
+const skip = existsSync(exchanges) ? false : `no recorded answers at CORPUS_DIR or ${corpus}`;
+
+/** All that details say, in their order, as a plain reader of the wire adds it up. */
+function saidBy(details: readonly unknown[]): string {
+  const texts = details.map(objectOf).map((one) => textOf(one["text"]) + textOf(one["summary"]));
+  const kept = details.map(objectOf).map((one) => textOf(one["data"]) + textOf(one["signature"]));
+  return `${texts.join("")}\0${kept.join("")}`;
+}
+
+describe("reasoning_details of recorded answers go back saying the same", { skip }, () => {
+  for (const file of skip ? [] : readdirSync(exchanges)) {
+    const recorded = objectOf(parseJson(readFileSync(join(exchanges, file), "utf8")));
+    const { id, status, responseSse, responseText, response } = recorded;
+    const stream = typeof responseSse === "string";
+    const text = stream ? responseSse : textOf(responseText) || JSON.stringify(response);
+    if (status !== 200 || !text.includes('"reasoning_details"')) continue;
+    const bodies = stream ? text.split("\n").flatMap((line) => line.match(/^data: (\{.*)/)?.[1] ?? []) : [text];
+    const received = bodies.flatMap((body) => {
+      const choice = objectOf(arrayOf(objectOf(parseJson(body))["choices"])[0]);
+      return arrayOf(objectOf(choice["delta"] ?? choice["message"])["reasoning_details"]);
+    });
+    test(`${id}, ${received.length} pieces`, async () => {
+      const { events, error } = stream ? await readStream(text, 64) : readWhole(text);
+      const blocks: ContentBlock[] = [...blocksOf(events, origin), { type: "text", text: "x" }];
+      const back = sentBack(stored(blocks)).get("reasoning_details");
+      // Of an answer that failed nothing is sure to be whole.
+      assert.equal(back === undefined, error !== undefined || received.length === 0);
+      if (back !== undefined) assert.equal(saidBy(arrayOf(parseJson(back))), saidBy(received));
+    });
+  }
 });
 
 describe("reasoning_opaque", () => {

@@ -66,6 +66,27 @@ const pieces = named(".sse").flatMap((name) =>
     .filter((piece) => piece !== ""),
 );
 
+describe("a stream that ends anywhere before its last event", () => {
+  for (const name of ["reasoning-between-messages-with-phases", "parallel-calls-interleaved"]) {
+    const all = textOfFile(`${name}.sse`).split(/(?<=\n\n)/);
+    const last = all.findIndex((event) => event.includes('"type":"response.completed"'));
+    for (let count = 1; count <= last; count++) {
+      test(`${name}, after ${count} of ${all.length} events and amid the next one`, async () => {
+        const whole = all.slice(0, count).join("");
+        const half = (all[count] ?? "").slice(0, Math.floor((all[count] ?? "").length / 2));
+        for (const text of [whole, whole + half]) {
+          const { error } = await readResponseStream(text, 64);
+          assert.ok(error instanceof AgentError && error.kind === "provider_unavailable" && error.detail.retryable);
+        }
+      });
+    }
+    test(`${name}, with its last event`, async () => {
+      assert.ok(last > 0);
+      assert.equal((await readResponseStream(all.slice(0, last + 1).join(""), 64)).error, undefined);
+    });
+  }
+});
+
 describe("events that come in any order, twice or not at all", () => {
   test("are an answer or an error that says whose it is", async () => {
     const anyPieces = fc.array(fc.constantFrom(...pieces), { maxLength: 12 });

@@ -81,6 +81,17 @@ describe("readSse", () => {
     });
   }
 
+  test("an event that repeats a long answer is read, one beyond all measure is not", async () => {
+    const event = (length: number) => Buffer.from(`data: ${"x".repeat(length)}\n\n`);
+    const pieces = (bytes: Buffer) =>
+      Array.from({ length: Math.ceil(bytes.length / 65_536) }, (_, position) =>
+        bytes.subarray(position * 65_536, (position + 1) * 65_536),
+      );
+    const [message] = await read(pieces(event(7 * 1024 * 1024)));
+    assert.equal(message?.data.length, 7 * 1024 * 1024);
+    await assert.rejects(read(pieces(event(9 * 1024 * 1024))), TooLongError);
+  });
+
   test("leaving early returns the body", async () => {
     let returned = false;
     const body = (async function* () {
