@@ -76,7 +76,7 @@ const asked: readonly Asked[] = [
   ["a session id of signs", say("hello", { sessionId: "a/b\n" })],
   ["an unknown provider", say("hello", { model: "nobody/m" })],
   ["a hot temperature", say("hello", { options: { temperature: 9 } })],
-  ["what is to come", say("hello", { options: { stateful: { store: true } } })],
+  ["what the model can't do", say("hello", { options: { stateful: { store: true } } })],
   ["bytes that are no message", framed(Buffer.of(255, 255))],
   ["a text that is no UTF-8", framed(Buffer.of(10, 2, 0xff, 0xfe))],
   ["a group of groups", framed(Buffer.alloc(10_000, Buffer.of(0xa3, 6)))],
