@@ -100,3 +100,37 @@ test("an error of the Responses API is told in its own words", async (context) =
     /openai-responses answered HTTP 400: no such model/,
   );
 });
+
+test("stateful: what the provider keeps is not sent again, in the turn and in the next one", async (context) => {
+  const upstream = await startUpstream(context, [
+    streamed("resp_1", [reasoning("rs_1"), said("Hello.")]),
+    streamed("resp_2", [reasoning("rs_2"), call("call_1")]),
+    streamed("resp_3", [said("Done.")]),
+  ]);
+  const env = { OPENAI_BASE_URL: upstream.url, OPENAI_API_KEY: "sk-1234" };
+  const { client } = await startTestApp(context, { env });
+  const { sessionId } = await client.createSession({ model: "openai-responses/m-1" });
+  const first = await client.generate({ sessionId, messages: [user("Go")], options: { stateful: { store: true } } });
+  assert.equal(first.responseId, "resp_1");
+  const stateful = { store: true, previousResponseId: first.responseId };
+  await client.generate({ sessionId, messages: [user("On")], options: { stateful } });
+
+  const bodies = upstream.requests.map(({ body }) => objectOf(JSON.parse(body)));
+  assert.deepEqual(
+    bodies.map((body) => [body["store"], body["previous_response_id"]]),
+    [
+      [true, undefined],
+      [true, "resp_1"],
+      [true, "resp_2"],
+    ],
+  );
+  assert.deepEqual(
+    bodies.map((body) =>
+      arrayOf(body["input"])
+        .map(objectOf)
+        .filter(({ role }) => role !== "system" && role !== "developer")
+        .map(({ type }) => type),
+    ),
+    [["message"], ["message"], ["function_call_output"]],
+  );
+});
