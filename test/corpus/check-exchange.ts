@@ -195,7 +195,9 @@ function checkErrorBody(exchange: Exchange, findings: Findings): void {
   const text = exchange.stream ?? exchange.whole;
   findings.attempt("the body of the error", () => {
     const fault = dialects[exchange.api].decodeError(text);
-    if (fault === undefined && parseJson(text) !== undefined && text.length > 2) {
+    // A text, or an object without members, says nothing that could be read.
+    const isTelling = text.length > 2 && typeof parseJson(text) === "object";
+    if (fault === undefined && isTelling) {
       findings.fail(`nothing was read of the error ${text}`);
     }
     if (fault?.message === "" && fault.type === "" && fault.code === "") findings.fail(`no words were read of ${text}`);
@@ -375,7 +377,10 @@ async function checkThroughCall(exchange: Exchange, { replay }: CheckOptions, fi
   if (status >= 200 && status < 300) {
     const alone = await readOf(exchange);
     const kind = alone.error instanceof AgentError ? alone.error.kind : undefined;
-    findings.same(error?.kind, kind, "the error of a call");
+    // Of a body that is neither events nor JSON a call knows more than the reader: that it is empty, or a page.
+    const isReadable = exchange.stream !== undefined || parseJson(exchange.whole) !== undefined;
+    if (isReadable) findings.same(error?.kind, kind, "the error of a call");
+    else findings.holds(error !== undefined, "a body that is neither events nor JSON was read as an answer");
     const facts = events.map((event) => {
       if (event.type !== "response") return event;
       const { upstreamRequestId: _, ...rest } = event;
