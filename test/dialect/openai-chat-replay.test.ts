@@ -92,9 +92,11 @@ describe("reasoning_details", () => {
     assert.deepEqual(details, [
       { type: "reasoning.summary", summary: "One", index: 0 },
       { type: "reasoning.summary", summary: "Two", index: 1 },
-      { type: "reasoning.encrypted", data: "YWIYw==", id: "e-1", index: 0 },
-      { type: "reasoning.encrypted", data: "ZA==", index: 0 },
-      { type: "reasoning.encrypted", data: "ZQ==", id: "e-2", index: 0 },
+      { type: "reasoning.encrypted", data: "YWIYw", id: "e-1", index: 0 },
+      { type: "reasoning.encrypted", data: "ZAZg==", id: "e-2", index: 0 },
+      { type: "reasoning.encrypted", data: "Zw==", index: 0 },
+      { type: "reasoning.text", text: "a", index: 2, signature: "s1" },
+      { type: "reasoning.text", text: "b", index: 2, signature: "s2" },
     ]);
   });
 

@@ -58,7 +58,16 @@ const unknowns: readonly Family[] = [
 function encoded(family: Family, message: Message, reader: typeof author): string {
   const user: Message = { role: "user", blocks: [{ type: "text", text: "Go" }] };
   const request = { model: reader.model, messages: [user, message, user], tools: [], options: {} };
-  return dialects[family.dialect].encode(request, { ...defaultQuirks, ...family.quirks }, reader.provider);
+  return dialects[family.dialect].encode(request, quirksOf(family), reader.provider);
+}
+
+const quirks = new Map<Family, Quirks>();
+
+/** The same object each time, as for the models of a provider that are alike: what was written is kept by it. */
+function quirksOf(family: Family): Quirks {
+  const known = quirks.get(family) ?? { ...defaultQuirks, ...family.quirks };
+  quirks.set(family, known);
+  return known;
 }
 
 function said(block: ContentBlock): Message {
