@@ -12,6 +12,7 @@ import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
 import { makeDataDir } from "./data-dir.ts";
+import { dialects } from "./dialect/dialect.ts";
 import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import { createModelCatalog, type ModelCatalog } from "./provider/model-catalog.ts";
@@ -99,6 +100,7 @@ export async function startApp({
     const registry = undo.adopt(
       createProviderRegistry({
         env,
+        now,
         settings: {
           endpoints: config.providers,
           dataDir: config.data_dir,
@@ -270,7 +272,7 @@ function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => 
       dialect,
       features,
       refusal: () => registry.refusal(resolved),
-      withholds: () => false,
+      withholds: (message) => dialects[dialect].withholds(message, { provider, model }),
       async hasPrice() {
         const known = await catalog.find(asked, model, now()).catch(() => undefined);
         return known !== undefined && known.prices.length > 0;

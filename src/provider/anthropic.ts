@@ -8,6 +8,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
  */
 export const anthropic = {
   id: "anthropic",
+  displayName: "Anthropic",
   dialect: "anthropic-messages",
   baseUrl: "https://api.anthropic.com",
   baseUrlEnv: "ANTHROPIC_BASE_URL",

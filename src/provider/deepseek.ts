@@ -8,6 +8,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
  */
 export const deepseek = {
   id: "deepseek",
+  displayName: "DeepSeek",
   dialect: "openai-chat",
   baseUrl: "https://api.deepseek.com/v1",
   baseUrlEnv: "DEEPSEEK_BASE_URL",

@@ -3,6 +3,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
 /** Any endpoint that speaks Chat Completions. */
 export const forward = {
   id: "forward",
+  displayName: "Any OpenAI-compatible endpoint",
   dialect: "openai-chat",
   baseUrlEnv: "FORWARD_BASE_URL",
   apiKeyEnv: "FORWARD_API_KEY",

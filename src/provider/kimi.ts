@@ -11,6 +11,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
  */
 export const kimi = {
   id: "kimi",
+  displayName: "Moonshot AI (Kimi)",
   dialect: "openai-chat",
   baseUrl: "https://api.moonshot.ai/v1",
   baseUrlEnv: "MOONSHOT_BASE_URL",

@@ -4,6 +4,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
 /** OpenAI by its Responses API, which lets reasoning go back. */
 export const openaiResponses = {
   id: "openai-responses",
+  displayName: "OpenAI (Responses)",
   dialect: "openai-responses",
   baseUrl: "https://api.openai.com/v1",
   baseUrlEnv: "OPENAI_BASE_URL",

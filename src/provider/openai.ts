@@ -3,6 +3,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
 
 export const openai = {
   id: "openai",
+  displayName: "OpenAI",
   dialect: "openai-chat",
   baseUrl: "https://api.openai.com/v1",
   baseUrlEnv: "OPENAI_BASE_URL",

@@ -139,15 +139,17 @@ export interface ProviderRegistry {
  */
 export function createProviderRegistry(options: ProviderRegistryOptions): ProviderRegistry {
   const settings = options.settings ?? {};
+  const replayed = settings.replay !== undefined;
+  const delay: CallMeans["delay"] = options.delay ?? (async (delayMs, signal) => wait(delayMs, undefined, { signal }));
   const means: CallMeans = {
-    delay: options.delay ?? (async (delayMs, signal) => wait(delayMs, undefined, { signal })),
+    // What a provider wants to be waited for was waited for when it was recorded.
+    delay: replayed ? async (_, signal) => signal.throwIfAborted() : delay,
     random: options.random ?? Math.random,
     now: options.now ?? Date.now,
     createToolCallId: options.createToolCallId ?? (() => `call_${randomUUID()}`),
   };
   const http = createHttpSender();
   const send = senderOf(settings, http.send);
-  const replayed = settings.replay !== undefined;
   const copilotCredentials = () =>
     createCopilotCredentials({
       env: options.env,
@@ -155,8 +157,11 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       ...(settings.dataDir === undefined ? {} : { dataDir: settings.dataDir }),
       ...(settings.providers?.copilot === undefined ? {} : { settings: settings.providers.copilot }),
     });
-  const circuits = new Circuits({ ...defaultCircuitLimits, ...settings.circuit }, means.now);
-  const script = settings.scripted === undefined ? undefined : readScript(settings.scripted.file, means);
+  const circuits = new Circuits(
+    { ...defaultCircuitLimits, ...settings.circuit, ...(replayed ? { failures: 0 } : {}) },
+    means.now,
+  );
+  const script = settings.scripted === undefined ? undefined : readScript(settings.scripted.file, { ...means, delay });
   const endpoints = new Map<string, Endpoint | Unconfigured>();
   const named = settings.endpoints ?? [];
   const specs = new Map<string, ProviderSpec>();

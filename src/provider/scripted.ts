@@ -8,6 +8,7 @@ import type { ProviderSpec } from "./provider-spec.ts";
 /** Answers from a script instead of a model: for demos and tests. Its answers call their model `scripted`. */
 export const scripted = {
   id: "scripted",
+  displayName: "A script",
   dialect: "openai-chat",
   baseUrl: "http://scripted.invalid/v1",
   keyRequired: false,

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
 import type { GenerateChunk } from "../../gen/codeagent/v1/code_agent_pb.ts";
@@ -54,6 +54,11 @@ describe("codeagent serve --record and --replay", { timeout: 40_000 }, () => {
     assert.equal(names.length, 5);
     for (const name of names) assert.ok(!readFileSync(join(cassettes, name), "utf8").includes(key));
 
+    // What a provider wants to be waited for is not waited for again.
+    const limitedFile = join(cassettes, names.sort()[1] ?? "");
+    const edited = readFileSync(limitedFile, "utf8").replace('"retry-after": "1"', '"retry-after": "55"');
+    assert.match(edited, /"retry-after": "55"/);
+    writeFileSync(limitedFile, edited);
     const replayed = await converse(context, { flags: { ...settings, replay: cassettes } });
     assert.deepEqual(replayed.story, recorded.story);
     assert.equal(upstream.requests.length, 5);

@@ -1,1 +1,0 @@
-export { type Feature, features } from "../chat/feature.ts";
