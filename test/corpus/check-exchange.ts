@@ -137,6 +137,20 @@ function kindsOfStatus(status: number): readonly AgentErrorKind[] {
   return ["provider_rejected", "context_length"];
 }
 
+/** How vendors say that a request is too long; in this order Anthropic, Copilot, Moonshot, OpenAI, Qwen, xAI, Z.ai. */
+const tooLong = new RegExp(
+  [
+    "prompt is too long|exceed context limit",
+    "prompt token count of \\d+ exceeds the limit",
+    "exceeded model token limit",
+    "context_length_exceeded|maximum context length is \\d+",
+    "range of input length should be",
+    "maximum prompt length is \\d+",
+    "prompt exceeds max length",
+  ].join("|"),
+  "i",
+);
+
 const kindsOfWord: Readonly<Record<string, readonly AgentErrorKind[]>> = {
   rate_limit_error: ["rate_limited"],
   rate_limit_exceeded: ["rate_limited"],
@@ -396,7 +410,8 @@ async function checkThroughCall(exchange: Exchange, { replay }: CheckOptions, fi
     findings.fail(`HTTP ${status} was read as an answer`);
     return;
   }
-  const kinds = status < 400 ? ["provider_protocol"] : kindsOfStatus(status);
+  const isTooLong = status === 400 && tooLong.test(exchange.stream ?? exchange.whole);
+  const kinds = status < 400 ? ["provider_protocol"] : isTooLong ? ["context_length"] : kindsOfStatus(status);
   findings.holds(kinds.includes(error.kind), `HTTP ${status} is ${error.kind}, not ${kinds.join(" or ")}`);
   const known = knownErrorKinds[exchange.id];
   if (known !== undefined) findings.same(error.kind, known, "the kind of its error");
