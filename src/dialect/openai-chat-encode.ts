@@ -43,7 +43,6 @@ export function encode(request: ChatRequest, quirks: Quirks, provider: string): 
     seed: options.seed,
     tool_choice: tools.length > 0 ? toolChoice(options.toolChoice) : undefined,
     parallel_tool_calls: tools.length > 0 ? options.parallelToolCalls : undefined,
-    response_format: format.field,
     ...thinking,
     stream: true,
     stream_options: quirks.usageOption ? { include_usage: true } : undefined,
@@ -53,6 +52,7 @@ export function encode(request: ChatRequest, quirks: Quirks, provider: string): 
     `"messages":[${encodeMessages(messages, quirks, { provider, model: request.model })}]`,
   ];
   if (tools.length > 0) parts.push(`"tools":[${tools.map(encodeTool).join(",")}]`);
+  if (format.field !== undefined) parts.push(`"response_format":${format.field}`);
   return `{${parts.join(",")},${rest.slice(1)}`;
 }
 
@@ -107,24 +107,27 @@ function toolChoice(choice: string | undefined): unknown {
   return { type: "function", function: { name: choice } };
 }
 
-/** What the provider is told of the answer's format, and what the model is. */
+/** What the provider is told of the answer's format, as JSON text, and what the model is. */
 function formatOf(
   format: ResponseFormat | undefined,
   { jsonSchema }: Quirks,
-): { readonly field?: object; readonly instruction?: string } {
+): { readonly field?: string; readonly instruction?: string } {
   if (format === undefined || format.type === "text") return {};
   const schema = format.type === "json_schema" ? parseJson(format.schema) : undefined;
   if (format.type === "json_schema" && schema === undefined) {
     throw notJson("options.responseFormat.schema", format.name);
   }
+  const jsonMode = '{"type":"json_object"}';
   if (jsonSchema === "native") {
-    if (format.type === "json_object") return { field: { type: "json_object" } };
+    if (format.type === "json_object") return { field: jsonMode };
+    // The schema goes out in its own text: its key order is part of what the model reads.
     const { name, description, strict } = format;
-    return { field: { type: "json_schema", json_schema: { name, description, schema, strict } } };
+    const head = JSON.stringify({ name, description: description || undefined, strict });
+    return { field: `{"type":"json_schema","json_schema":${head.slice(0, -1)},"schema":${format.schema.trim()}}}` };
   }
   const instruction = schemaInstruction(format);
   const hasMode = jsonSchema === "json-object" && isObjectFormat(format, schema);
-  return hasMode ? { field: { type: "json_object" }, instruction } : { instruction };
+  return hasMode ? { field: jsonMode, instruction } : { instruction };
 }
 
 function notJson(field: string, name: string): AgentError {

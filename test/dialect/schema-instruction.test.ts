@@ -70,6 +70,11 @@ for (const { id } of Object.values(dialects)) {
       });
     }
 
+    test("a schema goes out in its own text", () => {
+      const request = { model: "m-1", messages: [user], tools: [], options: { responseFormat: byName } };
+      assert.ok(dialects[id].encode(request, defaultQuirks, "p").includes(`"schema":${schema}`));
+    });
+
     test("any JSON where the provider has a mode for it, or has none", () => {
       const sent = reading[id](encoded(id, anyJson, "native"));
       const hasMode = id !== "anthropic-messages";

@@ -8,7 +8,7 @@ const openaiFields =
   "top_logprobs presence_penalty frequency_penalty logit_bias modalities audio prediction service_tier verbosity " +
   "prompt_cache_key safety_identifier web_search_options";
 /** What vendors of the same family read besides (DeepSeek, Moonshot and Z.ai; OpenRouter; Qwen; vLLM). */
-const vendorFields = "thinking reasoning provider plugins enable_thinking chat_template_kwargs";
+const vendorFields = "thinking reasoning provider plugins enable_thinking thinking_budget chat_template_kwargs";
 
 /**
  * A Chat Completions request that the strictest endpoints of the family would take

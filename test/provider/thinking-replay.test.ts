@@ -133,3 +133,36 @@ for (const provider of providers) {
     }
   });
 }
+
+describe("forward", { timeout: 20_000 }, () => {
+  test("what an endpoint sends in reasoning_details goes back to it unchanged, and to no other model", async (context) => {
+    const details = (text: string) => chunk({ reasoning_details: [{ type: "reasoning.text", index: 0, text }] });
+    const end = `{"type":"reasoning.encrypted","data":"${"eA/+".repeat(50)}==","index":1,"n":1.0}`;
+    const last = `data: {"choices":[{"index":0,"delta":{"reasoning_details":[${end}]}}]}\n\n`;
+    const call = { index: 0, id: "one", type: "function", function: { name: "look", arguments: "{}" } };
+    const stream = [...[...thinking].map(details), last, chunk({ tool_calls: [call] }), chunk({}, "tool_calls")];
+    const first: Answer = (_, response) =>
+      response.writeHead(200, eventStream).end(`${stream.join("")}data: [DONE]\n\n`);
+    const upstream = await startUpstream(context, [first, hello, hello]);
+    const registry = createProviderRegistry({ env: { FORWARD_BASE_URL: upstream.url } });
+    context.after(() => registry.close());
+    const ask = async (model: string, messages: readonly Message[]): Promise<ContentBlock[]> => {
+      const events: ChatEvent[] = [];
+      const { signal } = new AbortController();
+      const request = { model: "", messages, tools, options: {} };
+      for await (const some of registry.streamChat(registry.resolve(`forward/${model}`), request, { signal })) {
+        events.push(...some);
+      }
+      return blocksOf(events, { provider: "forward", model, dialect: "openai-chat" });
+    };
+    const blocks = await ask("a/m", [said("Go")]);
+    assert.equal(hash(blocks[0]?.type === "thinking" ? blocks[0].thinking : ""), hash(thinking));
+    const history: Message[] = [said("Go"), { role: "assistant", blocks }, answered("one"), said("And now?")];
+    await ask("a/m", history);
+    await ask("b/m", history);
+    const [, same, other] = upstream.requests.map(({ body }) => body);
+    const text = `{"type":"reasoning.text","index":0,"text":${JSON.stringify(thinking)}}`;
+    assert.ok(same?.includes(`"reasoning_details":[${text},${end}]`));
+    assert.ok(other !== undefined && !other.includes("reasoning"));
+  });
+});
