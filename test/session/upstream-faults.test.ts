@@ -10,6 +10,19 @@ import {
   type TurnError,
 } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { ErrorInfoSchema, RetryInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
+import type { FunctionProvider } from "../../src/tool/function-provider.ts";
+import {
+  call,
+  type DialectId,
+  dialectIds,
+  errorBody,
+  errorEvent,
+  eventsThrough,
+  providerAt,
+  text as saidText,
+  says,
+  streamedAnswer,
+} from "../provider/answers.ts";
 import { type Answer, chunk, eventStream, hello, jsonAnswer, startUpstream } from "../provider/upstream.ts";
 import { collect } from "../support/grammar.ts";
 import { startTestApp, user } from "../support/test-app.ts";
@@ -277,4 +290,162 @@ describe("a provider that", () => {
       const answered = await client.generate({ sessionId, messages: [user("second")] });
       assert.equal(answered.message?.contentType.value, "Hello");
     });
+});
+
+const helloThere = [saidText("Hello there")];
+const look = [saidText("I look."), call("c1", "look", '{"path":"a"}')];
+const failing =
+  (code: number, headers: Record<string, string> = once) =>
+  (dialect: DialectId): Answer =>
+    jsonAnswer(code, errorBody(dialect, "some_error", `no: ${code}`), headers);
+const broken =
+  (write: (dialect: DialectId) => string) =>
+  (dialect: DialectId): Answer =>
+  (_, response) =>
+    response.writeHead(200, eventStream).end(write(dialect));
+
+/** Begins a call and says all of it, and breaks off before the answer's end. */
+function unfinishedCall(dialect: DialectId): string {
+  const { events, wholeFrom } = streamedAnswer(dialect, look);
+  return events.slice(0, wholeFrom - 1).join("");
+}
+
+/** One of each outcome, as each API tells it. */
+const outcomes: {
+  name: string;
+  answer: (dialect: DialectId) => Answer;
+  code: Code;
+  reason: string;
+  kept?: string;
+  attempts?: number;
+}[] = [
+  { name: "401", answer: failing(401), code: Code.FailedPrecondition, reason: "PROVIDER_AUTH" },
+  { name: "404", answer: failing(404), code: Code.NotFound, reason: "PROVIDER_NOT_FOUND" },
+  { name: "400", answer: failing(400), code: Code.InvalidArgument, reason: "PROVIDER_REJECTED" },
+  {
+    name: "429",
+    answer: failing(429, { "retry-after": "120" }),
+    code: Code.ResourceExhausted,
+    reason: "RATE_LIMITED",
+  },
+  { name: "503", answer: failing(503), code: Code.Unavailable, reason: "PROVIDER_UNAVAILABLE" },
+  {
+    name: "a cut in the text",
+    answer: broken((dialect) => eventsThrough(dialect, helloThere, "Hello ")),
+    code: Code.Unavailable,
+    reason: "PROVIDER_UNAVAILABLE",
+    kept: "Hello ",
+    attempts: 2,
+  },
+  {
+    name: "a rate limit in the text",
+    answer: broken(
+      (dialect) => eventsThrough(dialect, helloThere, "Hello ") + errorEvent(dialect, "rate_limit_exceeded", "slow"),
+    ),
+    code: Code.ResourceExhausted,
+    reason: "RATE_LIMITED",
+    kept: "Hello ",
+  },
+  {
+    name: "a cut after a call that was all said",
+    answer: broken(unfinishedCall),
+    code: Code.Unavailable,
+    reason: "PROVIDER_UNAVAILABLE",
+    kept: "I look.",
+  },
+  {
+    name: "an error after a call that was all said",
+    answer: broken((dialect) => unfinishedCall(dialect) + errorEvent(dialect, "server_error", "busy")),
+    code: Code.Unavailable,
+    reason: "PROVIDER_UNAVAILABLE",
+    kept: "I look.",
+  },
+  {
+    name: "no JSON after a call that was all said",
+    answer: broken((dialect) => `${unfinishedCall(dialect)}data: oops\n\n`),
+    code: Code.Internal,
+    reason: "PROVIDER_PROTOCOL",
+    kept: "I look.",
+  },
+];
+
+/** A tool that notes the calls that ran. */
+function noted(): { provider: FunctionProvider; ran: string[] } {
+  const ran: string[] = [];
+  const tool = { name: "look", description: "Looks.", parameters: '{"type":"object"}', timeoutMs: 30_000 };
+  const provider: FunctionProvider = {
+    source: "local",
+    list: async () => [{ ...tool, source: "local", readOnly: true }],
+    call: async (_, { toolCallId }) => {
+      ran.push(toolCallId);
+      return { success: true, output: "seen" };
+    },
+    close: async () => undefined,
+  };
+  return { provider, ran };
+}
+
+function attemptsOf(chunks: readonly GenerateChunk[]): number[] {
+  return chunks.flatMap(({ event }) => (event.case === "stepStarted" ? [event.value.attempt] : []));
+}
+
+describe("in each dialect a turn that fails", { concurrency: 4 }, () => {
+  for (const dialect of dialectIds) {
+    for (const { name, answer, code, reason, kept, attempts = 1 } of outcomes)
+      test(`${dialect}: ${name}: ends as it should, runs no tool, and the next one works`, async (context) => {
+        const bad = Array<Answer>(attempts).fill(answer(dialect));
+        const upstream = await startUpstream(context, [...bad, says(dialect, helloThere)]);
+        const { model, env } = providerAt(dialect, upstream.url);
+        const { provider, ran } = noted();
+        const { client, reports } = await startTestApp(context, { env, functions: [provider] });
+        const { sessionId } = await client.createSession({ model });
+
+        const chunks = await collect(client.streamGenerate({ sessionId, messages: [user("first")] }), 1n);
+        const error = errorOf(chunks);
+        assert.equal(Code[error?.code ?? 0], Code[code], String(error?.message));
+        assert.equal(error?.reason, reason);
+        assert.deepEqual(
+          attemptsOf(chunks),
+          Array.from({ length: attempts }, (_, index) => index + 1),
+        );
+        assert.equal(upstream.requests.length, attempts);
+
+        const next = await client.generate({ sessionId, messages: [user("second")] });
+        assert.equal(next.message?.contentType.value, "Hello there");
+        const { messages } = await client.listMessages({ sessionId });
+        assert.deepEqual(
+          messages.map((message) => message.contentType.value),
+          ["first", ...(kept === undefined ? [] : [kept]), "second", "Hello there"],
+        );
+        assert.deepEqual(
+          messages.flatMap((message) => message.toolCalls),
+          [],
+        );
+        assert.ok(!upstream.requests.at(-1)?.body.includes('"c1"'), "a call that never was is not told of");
+        assert.deepEqual(ran, []);
+        assert.deepEqual(reports, []);
+      });
+
+    test(`${dialect}: a cut answer is asked for once more with the same request, and heals the turn`, async (context) => {
+      const cutText = broken(() => eventsThrough(dialect, helloThere, "Hello "))(dialect);
+      const upstream = await startUpstream(context, [cutText, says(dialect, look), cutText, says(dialect, helloThere)]);
+      const { model, env } = providerAt(dialect, upstream.url);
+      const { provider, ran } = noted();
+      const { client } = await startTestApp(context, { env, functions: [provider] });
+      const { sessionId } = await client.createSession({ model });
+      const chunks = await collect(client.streamGenerate({ sessionId, messages: [user("go")] }), 1n);
+      const last = chunks.at(-1)?.event;
+      assert.equal(last?.case === "turnFinished" ? last.value.finishReason : "", "stop");
+      assert.deepEqual(attemptsOf(chunks), [1, 2, 1, 2], "each step may be asked for once more");
+      const bodies = upstream.requests.map(({ body }) => body);
+      assert.equal(bodies[1], bodies[0]);
+      assert.equal(bodies[3], bodies[2]);
+      assert.deepEqual(ran, ["c1"]);
+      const { messages } = await client.listMessages({ sessionId });
+      assert.deepEqual(
+        messages.map((message) => message.contentType.value),
+        ["go", "I look.", "seen", "Hello there"],
+      );
+    });
+  }
 });
