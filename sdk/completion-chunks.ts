@@ -5,6 +5,7 @@ import {
   type ChatCompletionDelta,
   type ChunkOptions,
   chunksFromLogEvents,
+  holdsText,
   type ToolCallDelta,
 } from "../src/convert/openai/event.ts";
 import { CodeAgentError } from "./error.ts";
@@ -25,6 +26,7 @@ export function completionChunks(options: ChunkOptions) {
   let model = options.model;
   let roleShown = false;
   let anewInStep = false;
+  let holds = false;
   let convert = chunksFromLogEvents(options);
 
   const track = (key: string): Track => {
@@ -37,7 +39,7 @@ export function completionChunks(options: ChunkOptions) {
   /** Goes back in every track, as far as what comes again does. */
   const rewind = (to: ReadonlyMap<string, number>) => {
     for (const [key, one] of shown) one.repeated = to.get(key) ?? 0;
-    convert = chunksFromLogEvents({ ...options, model });
+    convert = chunksFromLogEvents({ ...options, model, holdsText: holds });
   };
   /** What was shown has to be what the turn came to. */
   const checkRepeated = () => {
@@ -95,7 +97,10 @@ export function completionChunks(options: ChunkOptions) {
      * @throws {CodeAgentError} `ANSWER_BEGUN_ANEW`.
      */
     push(event: LogEvent): ChatCompletionChunk[] {
-      if (event.type === "turn-started") model = event.model || model;
+      if (event.type === "turn-started") {
+        model = event.model || model;
+        holds = holdsText(event);
+      }
       if (event.type === "step-started") {
         if (event.attempt > 1) rewind(stepBegin);
         else if (anewInStep) checkRepeated();

@@ -89,6 +89,21 @@ describe("what was shown is not shown again", () => {
       "role ab c d e stop",
     ],
     [
+      "JSON is shown at the end, of the last attempt and the last answer",
+      [
+        { ...started, options: { responseFormat: { type: "json_object" } } },
+        step(1, 1),
+        ...text(0, "a"),
+        step(1, 2),
+        ...text(0, "bc"),
+        stepFinished,
+        step(2, 1),
+        ...text(0, "d", "e"),
+        finished,
+      ],
+      "role d e stop",
+    ],
+    [
       "a third goes on where the second was voided",
       [started, step(1, 1), ...text(0, "ab"), step(1, 2), ...text(0, "a"), step(1, 3), ...text(0, "abcd"), finished],
       "role ab cd stop",

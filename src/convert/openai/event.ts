@@ -48,6 +48,8 @@ export interface ChunkOptions {
   /** Names of the functions the client runs itself; other calls are the server's own and not shown. */
   readonly clientTools: ReadonlySet<string>;
   readonly includeUsage: boolean;
+  /** What `holdsText` says of the turn, where its first event is not among those given. */
+  readonly holdsText?: boolean;
 }
 
 /** A block of the step that runs, and how much of it the client has. */
@@ -57,13 +59,19 @@ interface OpenBlock {
   readonly callIndex: number | undefined;
 }
 
+/** Whether the text of a turn is shown only at its end. */
+export function holdsText({ options }: Extract<LogEvent, { type: "turn-started" }>): boolean {
+  return options.responseFormat !== undefined && options.responseFormat.type !== "text";
+}
+
 /**
  * Turns the events of one turn, in order, into OpenAI's chunks: first the role, then text, thinking and the client's calls
  * as they come, then the reason of the end in a chunk of its own, then usage where it was asked for and is known.
  *
  * A turn is one answer: text of later steps goes on where the earlier ended, and what the server's own tools did is not
  * shown. What was sent cannot be taken back: text that a new attempt at a step voids stays, and a call that it voids ends
- * the stream. Signatures, redacted and encrypted thinking, images and notices are not shown.
+ * the stream. Where JSON was asked for, text waits for the end of the turn, since only the last answer has the form that
+ * was asked for. Signatures, redacted and encrypted thinking, images and notices are not shown.
  * @returns takes an event and gives the chunks it makes, often none.
  * @throws {AgentError} from the returned function: the turn's own error where it failed, and `unavailable` where a new
  * attempt voids a call the client has seen.
@@ -74,6 +82,8 @@ export function chunksFromLogEvents(options: ChunkOptions): (event: LogEvent) =>
   let started = false;
   let callCount = 0;
   let blocks = new Map<number, OpenBlock>();
+  /** Text of the last answer, where it has to wait. */
+  let held: ChatCompletionChunk[] | undefined = options.holdsText ? [] : undefined;
 
   const chunk = (
     choices: ChatCompletionChunk["choices"],
@@ -107,13 +117,16 @@ export function chunksFromLogEvents(options: ChunkOptions): (event: LogEvent) =>
     const shown = shownDelta(delta, open.callIndex);
     if (shown === undefined || shown.text === "") return [];
     open.sentText += shown.text;
-    return [...start(), choice(shown.delta)];
+    if (held === undefined || delta.type !== "text") return [...start(), choice(shown.delta)];
+    held.push(choice(shown.delta));
+    return start();
   };
 
   return (event) => {
     switch (event.type) {
       case "turn-started":
         model = event.model || model;
+        if (holdsText(event)) held = [];
         return [];
       case "step-started": {
         const voidsCall = event.attempt > 1 && [...blocks.values()].some((block) => block.callIndex !== undefined);
@@ -124,6 +137,7 @@ export function chunksFromLogEvents(options: ChunkOptions): (event: LogEvent) =>
             { detail: { retryable: true } },
           );
         blocks = new Map();
+        if (held !== undefined) held = [];
         return start();
       }
       case "block-start":
@@ -141,7 +155,7 @@ export function chunksFromLogEvents(options: ChunkOptions): (event: LogEvent) =>
       case "turn-finished": {
         const { error } = event;
         if (error !== undefined) throw new AgentError(error.kind, error.message, error);
-        const ended = [...start(), choice({}, completionFinishReasons[event.finishReason])];
+        const ended = [...start(), ...(held ?? []), choice({}, completionFinishReasons[event.finishReason])];
         const usage = includeUsage ? usageToOpenAI(event.usage) : undefined;
         return usage === undefined ? ended : [...ended, chunk([], usage)];
       }

@@ -60,6 +60,7 @@ function chunksOf(events: readonly LogEvent[], includeUsage = false) {
   return events.flatMap((event) => chunksFrom(event));
 }
 const deltasOf = (events: readonly LogEvent[]) => chunksOf(events).map((chunk) => chunk.choices[0]?.delta);
+const asJson = { responseFormat: { type: "json_object" } } as const;
 const role = { role: "assistant", content: "" };
 const callHead = (index: number, id: string) => ({
   tool_calls: [{ index, id, type: "function", function: { name: "client_tool", arguments: "" } }],
@@ -71,6 +72,23 @@ const turns: [name: string, events: LogEvent[], deltas: object[]][] = [
     "text comes as it is written, the role once before it",
     [step(1), textDelta(0, "Hel"), textDelta(0, "lo"), textStop(0, "Hello"), stepFinished, finished()],
     [role, { content: "Hel" }, { content: "lo" }, {}],
+  ],
+  [
+    "where JSON was asked for, only the last answer is shown, at its end",
+    [
+      { type: "turn-started", requestId: "", principal: "", model: "p/m", messages: [], tools: [], options: asJson },
+      step(1),
+      { type: "block-delta", index: 0, delta: { type: "thinking", thinking: "hm" } },
+      textDelta(1, "no "),
+      textStop(1, "no JSON"),
+      stepFinished,
+      step(2),
+      textDelta(0, '{"a"'),
+      textStop(0, '{"a":1}'),
+      stepFinished,
+      finished(),
+    ],
+    [role, { reasoning_content: "hm" }, { content: '{"a"' }, { content: ":1}" }, {}],
   ],
   ["a block without deltas comes whole", [step(1), textStop(0, "Hello"), finished()], [role, { content: "Hello" }, {}]],
   [
