@@ -92,8 +92,8 @@ async function cancelWhileHeld(stage: Stage): Promise<undefined> {
   await asked;
 }
 
-/** Kills the service as soon as the text was seen that begins an answer. */
-async function killInText(stage: Stage): Promise<ServiceClient> {
+/** Kills the service as soon as something of an answer was seen. */
+async function killInAnswer(stage: Stage): Promise<ServiceClient> {
   for await (const { event } of stage.client.streamGenerate({ sessionId: stage.sessionId, messages: [user("go")] })) {
     if (event.case === "blockDelta") break;
   }
@@ -154,6 +154,39 @@ const happenings: readonly Happening[] = [
     happens: cancelWhileHeld,
     results: [/all done/, interrupted, /not run/],
     ran: ["c1", "c2"],
+  },
+  {
+    name: "cancelled while the arguments of a call stream",
+    answers: sends((dialect) => eventsThrough(dialect, cutCall, '{\\"path'), false),
+    happens: async (stage) => {
+      await ask(stage, async ({ event }) => {
+        const begins = event.case === "blockStart" && event.value.type === "tool_use";
+        if (begins) await stage.client.cancelTurn({ sessionId: stage.sessionId });
+      });
+      return undefined;
+    },
+    results: [],
+    ran: [],
+  },
+  {
+    name: "cancelled with one of several reads done",
+    answers: first([call("c1", "look"), call("c2", "look"), call("c3", "look"), call("c4", "change")]),
+    hold: ["c2"],
+    happens: cancelWhileHeld,
+    results: [/all done/, interrupted, /all done/, /not run/],
+    ran: ["c1", "c2", "c3"],
+  },
+  {
+    name: "out of time while a tool runs",
+    answers: first([text("I change."), call("c1", "change"), call("c2", "look")]),
+    hold: ["c1"],
+    happens: async ({ client, sessionId }) => {
+      const late = client.generate({ sessionId, messages: [user("go")], options: { timeoutMs: 500n } });
+      await assert.rejects(late, /longer than 500 ms/);
+      return undefined;
+    },
+    results: [interrupted, /not run/],
+    ran: ["c1"],
   },
   {
     name: "an error in the middle of an answer, after a call",
@@ -274,8 +307,15 @@ const happenings: readonly Happening[] = [
   {
     name: "killed while text streams",
     answers: sends((dialect) => eventsThrough(dialect, [text("Hello")], "Hel"), false),
-    happens: killInText,
+    happens: killInAnswer,
     results: [],
+  },
+  {
+    name: "killed while the arguments of a call stream",
+    answers: sends((dialect) => eventsThrough(dialect, [call("c1", "look", '{"path":"notes"}')], '{\\"path'), false),
+    happens: killInAnswer,
+    results: [],
+    ran: [],
   },
   {
     name: "killed while a tool runs that may change something",
