@@ -80,6 +80,11 @@ function toolMessage(toolCallId: string, content: string) {
   return { role: "tool", toolCallId, contentType: { case: "content" as const, value: content } };
 }
 
+/** A result as Anthropic's clients send it. */
+function userResult(toolUseId: string, content: string) {
+  return { role: "user", blocks: [{ block: { case: "toolResult" as const, value: { toolUseId, content } } }] };
+}
+
 /** Asks a turn and reads it to its end, whatever that is. */
 async function ask({ client, sessionId }: Stage, see: (chunk: GenerateChunk) => Promise<void> = async () => undefined) {
   for await (const chunk of client.streamGenerate({ sessionId, messages: [user("go")] })) await see(chunk);
@@ -126,6 +131,8 @@ const interrupted = /interrupted.*the outcome is unknown/;
 const noResult = /no result was given/;
 
 const brokenArguments = "the OpenAI dialects send arguments that are no JSON object as the model wrote them";
+
+const userResults = "results are looked for in tool messages only";
 
 const happenings: readonly Happening[] = [
   {
@@ -277,6 +284,17 @@ const happenings: readonly Happening[] = [
     results: [/line 3/],
   },
   {
+    name: "a call of a client's tool that is answered in a user's message",
+    todo: userResults,
+    answers: first([call("c1", "ask_editor")]),
+    happens: async ({ client, sessionId }) => {
+      await client.generate({ sessionId, messages: [user("go")], tools: [editor] });
+      await client.generate({ sessionId, messages: [userResult("c1", "line 3")], tools: [editor] });
+      return undefined;
+    },
+    results: [/line 3/],
+  },
+  {
     name: "a call of a client's tool that is answered after another turn",
     answers: first([call("c1", "ask_editor")]),
     happens: async ({ client, sessionId }) => {
@@ -292,6 +310,16 @@ const happenings: readonly Happening[] = [
     answers: () => [],
     happens: async ({ client, sessionId }) => {
       await client.generate({ sessionId, messages: [toolMessage("c9", "line 3"), user("go")] }).catch(() => undefined);
+      return undefined;
+    },
+    results: [],
+  },
+  {
+    name: "an answer to a call that nobody made, in a user's message",
+    todo: userResults,
+    answers: () => [],
+    happens: async ({ client, sessionId }) => {
+      await client.generate({ sessionId, messages: [userResult("c9", "line 3"), user("go")] });
       return undefined;
     },
     results: [],
