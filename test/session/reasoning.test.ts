@@ -1,0 +1,247 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { fromBinary, fromJsonString, toBinary, toJsonString } from "@bufbuild/protobuf";
+import { type Client, createClient } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
+import {
+  CodeAgentService,
+  type GenerateResponse,
+  GenerateResponseSchema,
+  ListMessagesResponseSchema,
+  type Message,
+} from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { startServe, temporaryFolder } from "../cli/start-codeagent.ts";
+import { dialectOf, says, text } from "../provider/answers.ts";
+import type { Answer } from "../provider/upstream.ts";
+import { startTestApp, user } from "../support/test-app.ts";
+import {
+  emptyThinking,
+  type Form,
+  forms,
+  isUnit,
+  type ReasoningCase,
+  reasoningCases,
+  saidIn,
+} from "./reasoning-answers.ts";
+import { answers, type Models, startModels } from "./reasoning-models.ts";
+
+type ServiceClient = Client<typeof CodeAgentService>;
+
+const bye: Answer = (request, response, body) =>
+  says(dialectOf(request.url ?? ""), [text("Bye.")])(request, response, body);
+
+/** A case in one of its forms, with a model of its own for each way it goes. */
+function variants(way: string) {
+  return reasoningCases.flatMap((one) =>
+    forms.map((form) => {
+      const model = `${one.model}-${form}-${way}-${one.provider}`;
+      return { one, form, model, fullModel: `${one.provider}/${model}`, name: `${one.name}, ${form}` };
+    }),
+  );
+}
+
+function resultsOf(said: readonly string[]): string[] {
+  return said.flatMap((what) => (what.startsWith("call ") ? [what.replace("call", "result")] : []));
+}
+
+/** What the request after the tools holds. */
+function inTurn({ callsTool }: ReasoningCase, form: Form): string[] {
+  const said = callsTool.said[form];
+  return ["user Go", ...said, ...resultsOf(said)];
+}
+
+/** What the first request of the next turn holds. */
+function inNextTurn({ callsTool, ends, saidLater }: ReasoningCase, form: Form): string[] {
+  const [first, second] = [saidLater?.callsTool ?? callsTool.said[form], saidLater?.ends ?? ends.said[form]];
+  return ["user Go", ...first, ...resultsOf(first), ...second, "user On"];
+}
+
+function planTurn(models: Models, model: string, { callsTool, ends }: ReasoningCase, form: Form): void {
+  models.plan(model, answers(callsTool.body, form), answers(ends.body, form));
+}
+
+/** Makes a session and runs the turn of the case in it. */
+async function runTurn(models: Models, client: ServiceClient, variant: ReturnType<typeof variants>[number]) {
+  const { one, form, model, fullModel } = variant;
+  planTurn(models, model, one, form);
+  const { sessionId } = await client.createSession({ model: fullModel });
+  const response = await client.generate({ sessionId, messages: [user("Go")] });
+  assert.equal(response.finishReason, "stop");
+  return { sessionId, response };
+}
+
+function last(models: Models, model: string): string[] {
+  return saidIn(models.sentTo(model).at(-1) ?? "");
+}
+
+describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, () => {
+  test("after a tool, in the next turn and in a fork", async (context) => {
+    const models = await startModels(context, 1);
+    const { client } = await startTestApp(context, { env: models.env });
+    for (const variant of variants("same")) {
+      const { one, form, model, name } = variant;
+      await context.test(name, async () => {
+        const { sessionId } = await runTurn(models, client, variant);
+        assert.deepEqual(last(models, model), inTurn(one, form));
+        const fork = await client.forkSession({ sessionId });
+        for (const id of [sessionId, fork.sessionId]) {
+          models.plan(model, bye);
+          await client.generate({ sessionId: id, messages: [user("On")] });
+          assert.deepEqual(last(models, model), inNextTurn(one, form), id);
+        }
+        assert.equal(models.sentTo(model).length, 4);
+      });
+    }
+  });
+
+  test("after a kill, in the turn it interrupted and in the next one", async (context) => {
+    const models = await startModels(context, 2);
+    const folder = temporaryFolder(context);
+    const serve = async () => {
+      const started = await startServe(context, [], { folder, env: models.env });
+      return { ...started, client: createClient(CodeAgentService, createGrpcTransport({ baseUrl: started.url })) };
+    };
+    const killed = await serve();
+    const interrupted = variants("interrupted");
+    const asked = interrupted.map(async ({ one, form, model, fullModel }) => {
+      models.plan(model, answers(one.callsTool.body, form), "held");
+      const { sessionId } = await killed.client.createSession({
+        model: fullModel,
+        sessionId: `killed-${one.provider}-${model}`,
+      });
+      killed.client.generate({ sessionId, messages: [user("Go")], requestId: "go" }).catch(() => undefined);
+      await models.asked(model, 2);
+      models.plan(model, answers(one.ends.body, form));
+      return sessionId;
+    });
+    const idle = variants("idle");
+    const finished = idle.map(async (variant) => (await runTurn(models, killed.client, variant)).sessionId);
+    const sessionIds = await Promise.all([...asked, ...finished]);
+    killed.child.kill("SIGKILL");
+    assert.equal(await killed.ended, "SIGKILL");
+
+    const { client } = await serve();
+    for (const [index, { one, form, model, name }] of [...interrupted, ...idle].entries()) {
+      const sessionId = sessionIds[index] ?? "";
+      const isInterrupted = index < interrupted.length;
+      await context.test(`${name}, ${isInterrupted ? "interrupted" : "idle"}`, async () => {
+        if (isInterrupted) {
+          const { finishReason } = await client.generate({ sessionId, messages: [user("Go")], requestId: "go" });
+          assert.equal(finishReason, "stop");
+          assert.equal(models.sentTo(model).length, 3);
+          assert.deepEqual(last(models, model), inTurn(one, form));
+        }
+        models.plan(model, bye);
+        await client.generate({ sessionId, messages: [user("On")] });
+        assert.deepEqual(last(models, model), inNextTurn(one, form));
+      });
+    }
+  });
+
+  test("through a client that keeps the messages, as Protobuf and as JSON", async (context) => {
+    const models = await startModels(context, 1);
+    const { app, client: grpc } = await startTestApp(context, { env: models.env });
+    const json = createConnectTransport({ baseUrl: app.url, httpVersion: "1.1", useBinaryFormat: false });
+    for (const [way, client] of [
+      ["gRPC", grpc],
+      ["JSON", createClient(CodeAgentService, json)],
+    ] as const) {
+      for (const variant of variants(way)) {
+        const { one, form, model, fullModel, name } = variant;
+        await context.test(`${name}, ${way}`, async () => {
+          const { sessionId, response } = await runTurn(models, client, variant);
+          const listed = await client.listMessages({ sessionId });
+          const answer = copied(response);
+          const binary = fromBinary(ListMessagesResponseSchema, toBinary(ListMessagesResponseSchema, listed));
+          const text = fromJsonString(ListMessagesResponseSchema, toJsonString(ListMessagesResponseSchema, listed));
+          for (const kept of [binary.messages, text.messages]) {
+            assert.deepEqual(answer.blocks, kept.at(-1)?.blocks);
+            models.plan(model, bye);
+            await client.generate({ model: fullModel, messages: [...kept.slice(0, -1), answer, user("On")] });
+            assert.deepEqual(last(models, model), inNextTurn(one, form));
+            models.plan(model, bye);
+            const begun = await client.createSession({ model: fullModel, initialMessages: kept });
+            await client.generate({ sessionId: begun.sessionId, messages: [user("On")] });
+            assert.deepEqual(last(models, model), inNextTurn(one, form));
+          }
+        });
+      }
+    }
+  });
+
+  test("not to another model, which is told once, and to its author again", async (context) => {
+    const models = await startModels(context, 1);
+    const { client } = await startTestApp(context, { env: models.env });
+    /** Runs a turn with a model; returns the notices of it. */
+    const ask = async (sessionId: string, model: string, words: string) => {
+      const notices: string[] = [];
+      for await (const { event } of client.streamGenerate({ sessionId, model, messages: [user(words)] })) {
+        if (event.case === "notice") notices.push(event.value.code);
+        if (event.case === "turnFinished") assert.equal(event.value.finishReason, "stop");
+      }
+      return notices;
+    };
+    const sendAll = reasoningCases.filter(({ saidLater }) => saidLater === undefined);
+    for (const variant of variants("author").filter(({ one }) => sendAll.includes(one))) {
+      const { one, form, model, fullModel, name } = variant;
+      const next = sendAll[(sendAll.indexOf(one) + 1) % sendAll.length];
+      assert.ok(next !== undefined && next.provider !== one.provider);
+      for (const [who, other] of [
+        ["another provider", next],
+        ["its sibling", one],
+      ] as const) {
+        await context.test(`${name}, after ${who}`, async () => {
+          const otherModel = `${other.model}-${form}-${who.replace(" ", "-")}-of-${one.provider}`;
+          const fullOther = `${other.provider}/${otherModel}`;
+          const { sessionId } = await runTurn(models, client, variant);
+          const theirs = inNextTurn(one, form);
+
+          models.plan(otherModel, bye);
+          assert.deepEqual(await ask(sessionId, fullOther, "On"), ["REASONING_WITHHELD"]);
+          const [foreign = ""] = models.sentTo(otherModel);
+          assert.deepEqual(saidIn(foreign).filter(isThought), []);
+          assert.doesNotMatch(foreign, /c2VhbGVk|ZW5kZWQ|QUJDQUJD|12345678901234567890|Then /);
+          assert.deepEqual(saidIn(foreign).filter(isCall), theirs.filter(isCall));
+          assert.equal(textIn(saidIn(foreign)), textIn(theirs));
+
+          models.plan(model, bye);
+          assert.deepEqual(await ask(sessionId, fullModel, "Back"), []);
+          const back = [...theirs, "text Bye.", "user Back"];
+          assert.deepEqual(last(models, model), back);
+
+          // Each of them has its own, and only that.
+          planTurn(models, otherModel, other, form);
+          assert.deepEqual(await ask(sessionId, fullOther, "On again"), ["REASONING_WITHHELD"]);
+          assert.deepEqual(last(models, otherModel).filter(isThought), other.callsTool.said[form].filter(isUnit));
+          models.plan(model, bye);
+          assert.deepEqual(await ask(sessionId, fullModel, "Back again"), ["REASONING_WITHHELD"]);
+          const mixed = last(models, model);
+          assert.deepEqual(mixed.slice(0, back.length), back);
+          assert.deepEqual(mixed.slice(back.length).filter(isThought), []);
+          assert.match(mixed.slice(back.length).join(), /^text Bye\.,user On again,.*Done\.,user Back again$/);
+        });
+      }
+    }
+  });
+});
+
+/** A message as it left in Protobuf. */
+function copied(response: GenerateResponse): Message {
+  const { message } = fromBinary(GenerateResponseSchema, toBinary(GenerateResponseSchema, response));
+  assert.ok(message !== undefined);
+  return message;
+}
+
+/** Reasoning, and not the empty field that some providers want beside calls. */
+function isThought(said: string): boolean {
+  return isUnit(said) && said !== emptyThinking;
+}
+
+function isCall(said: string): boolean {
+  return /^(call|result) /.test(said);
+}
+
+/** What was said to be read: texts of one message may have become one. */
+function textIn(said: readonly string[]): string {
+  return said.flatMap((what) => /^text (?:\(\w+\) )?(.*)$/s.exec(what)?.[1] ?? []).join("");
+}
