@@ -75,6 +75,18 @@ export class AgentError extends Error {
   }
 }
 
+/** A provider's answer broke off after it had begun: asking again may do, but what it said has been shown. */
+export class CutAnswerError extends AgentError {
+  constructor(error: AgentError) {
+    const { reason, detail, retryAfterMs } = error;
+    super("provider_unavailable", error.message, {
+      reason,
+      detail,
+      ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    });
+  }
+}
+
 /** Bad input: names the field and what is wrong with it. */
 export function invalidField(field: string, description: string): AgentError {
   return new AgentError("invalid_request", `${field}: ${description}`, { fieldViolations: [{ field, description }] });

@@ -1,6 +1,6 @@
 import http from "node:http";
 import https from "node:https";
-import { AgentError } from "../chat/error.ts";
+import { AgentError, type AgentErrorDetail } from "../chat/error.ts";
 
 /** One POST to a provider. */
 export interface HttpRequest {
@@ -57,6 +57,13 @@ export function createHttpSender(): { readonly send: SendHttp; close(): void } {
   };
 }
 
+/** A provider kept us waiting for too long. Another time it may not; asking again at once makes no sense. */
+export class TimeLimitError extends AgentError {
+  constructor(message: string, detail: AgentErrorDetail) {
+    super("provider_unavailable", message, { detail: { ...detail, retryable: true } });
+  }
+}
+
 class StaleConnectionError extends Error {}
 
 function exchange(request: HttpRequest, agents: { http: http.Agent; https: https.Agent }): Promise<HttpResponse> {
@@ -82,7 +89,10 @@ function exchange(request: HttpRequest, agents: { http: http.Agent; https: https
   const limit = (timeoutMs: number, what: string) => {
     clearTimeout(timer);
     timer = setTimeout(
-      () => outgoing.destroy(unavailable(request, `${what} within ${timeoutMs} ms`, undefined, false)),
+      () =>
+        outgoing.destroy(
+          new TimeLimitError(`${request.provider} ${what} within ${timeoutMs} ms`, { provider: request.provider }),
+        ),
       timeoutMs,
     );
   };
@@ -138,7 +148,7 @@ async function* bodyOf(incoming: http.IncomingMessage, request: HttpRequest): As
     for await (const bytes of incoming.iterator({ destroyOnReturn: false })) yield bytes;
   } catch (error) {
     if (request.signal.aborted) throw request.signal.reason;
-    throw unavailable(request, "broke the connection in the middle of its answer", error, true);
+    throw unavailable(request, "broke the connection in the middle of its answer", error);
   }
 }
 
@@ -163,13 +173,13 @@ function connectionError(request: HttpRequest, error: Error): AgentError {
       },
     );
   }
-  return unavailable(request, `at ${request.url.host} cannot be reached (${code || error.message})`, error, true);
+  return unavailable(request, `at ${request.url.host} cannot be reached (${code || error.message})`, error);
 }
 
-function unavailable(request: HttpRequest, what: string, cause: unknown, retryable: boolean): AgentError {
+function unavailable(request: HttpRequest, what: string, cause: unknown): AgentError {
   return new AgentError("provider_unavailable", `${request.provider} ${what}`, {
-    ...(cause === undefined ? {} : { cause }),
-    detail: { retryable, provider: request.provider },
+    cause,
+    detail: { retryable: true, provider: request.provider },
   });
 }
 

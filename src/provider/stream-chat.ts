@@ -1,4 +1,4 @@
-import { AgentError, type AgentErrorDetail } from "../chat/error.ts";
+import { AgentError, type AgentErrorDetail, CutAnswerError } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
 import type { ChatRequest } from "../chat/request.ts";
 import type { DecodeContext } from "../dialect/dialect.ts";
@@ -7,7 +7,7 @@ import { withIdleTimeout } from "../stream/idle-timeout.ts";
 import { defaultMaxBodyBytes, readSse, TooLongError } from "../stream/sse.ts";
 import type { Credential } from "./credentials.ts";
 import { type Endpoint, urlBelow } from "./endpoint.ts";
-import type { HttpResponse } from "./http-request.ts";
+import { type HttpResponse, TimeLimitError } from "./http-request.ts";
 
 export interface UpstreamTimeouts {
   /** For a connection; default 10 s. */
@@ -49,7 +49,7 @@ const maxErrorBodyBytes = 64 * 1024;
  * @param signal destroys the connection at once; the generator then throws the signal's reason.
  * @throws {AgentError} `provider_auth` (401, 403), `provider_not_found` (404), `provider_rejected` and `context_length`
  * (the request's fault), `rate_limited` (429), `provider_unavailable` (5xx, no connection, cut answer, time limits) and
- * `provider_protocol` (unreadable). No message holds the key or is longer than 2 KB.
+ * `provider_protocol` (unreadable); a `CutAnswerError` where the answer had begun. No message holds the key or is longer than 2 KB.
  */
 export async function* streamChat(
   endpoint: Endpoint,
@@ -76,7 +76,9 @@ export async function* streamChat(
     how = "read";
   } catch (error) {
     if (call.signal.aborted) throw call.signal.reason;
-    throw error instanceof AgentError ? withoutSecrets(error, secrets) : error;
+    if (!(error instanceof AgentError)) throw error;
+    const told = withoutSecrets(error, secrets);
+    throw response !== undefined && told.kind === "provider_unavailable" ? new CutAnswerError(told) : told;
   } finally {
     clearTimeout(total);
     signal.removeEventListener("abort", onAbort);
@@ -130,7 +132,9 @@ async function sendWithRetries(
     }
     const backoffMs = Math.min(firstBackoffMs * 2 ** (attempt - 1), maxBackoffMs) * (0.5 + means.random() / 2);
     const waitMs = error.retryAfterMs ?? backoffMs;
-    if (!error.detail.retryable || attempt === maxTries || waitMs > maxRetryAfterMs) {
+    // A time limit that ran out is no reason to wait once more.
+    const again = error.detail.retryable && !(error instanceof TimeLimitError);
+    if (!again || attempt === maxTries || waitMs > maxRetryAfterMs) {
       throw error.kind === "rate_limited" && error.retryAfterMs === undefined && error.detail.retryable
         ? new AgentError(error.kind, error.message, { ...optionsOf(error), retryAfterMs: Math.round(waitMs) })
         : error;

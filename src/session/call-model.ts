@@ -1,4 +1,4 @@
-import { AgentError } from "../chat/error.ts";
+import { AgentError, CutAnswerError } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
 import type { LogEvent } from "../chat/log-event.ts";
 import type { ContentBlock, Message } from "../chat/message.ts";
@@ -151,7 +151,7 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentErro
   } catch (error) {
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
     if (error instanceof AgentError && isRepeatable(shown)) {
-      if (call.mayAskAgain && error.kind === "provider_unavailable" && shown.size > 0) return "cut";
+      if (call.mayAskAgain && error instanceof CutAnswerError) return "cut";
       if (call.hasOthers && (error.kind === "provider_unavailable" || error.kind === "rate_limited")) return error;
     }
     show(order.finish());

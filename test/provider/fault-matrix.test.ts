@@ -277,7 +277,7 @@ const faults: Fault[] = [
     answers: only(() => () => undefined),
     idleMs: 40,
     outcome: "provider_unavailable",
-    retryable: false,
+    retryable: true,
   },
   {
     name: "a stall after the head",

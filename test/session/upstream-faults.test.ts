@@ -447,5 +447,20 @@ describe("in each dialect a turn that fails", { concurrency: 4 }, () => {
         ["go", "I look.", "seen", "Hello there"],
       );
     });
+
+    for (const [name, answer] of [
+      ["nothing after its head", broken(() => "")],
+      ["an error in place of an answer", broken(() => errorEvent(dialect, "server_error", "Overloaded"))],
+    ] as const) {
+      test(`${dialect}: ${name} is a cut answer too, and asked for once more`, async (context) => {
+        const upstream = await startUpstream(context, [answer(dialect), says(dialect, helloThere)]);
+        const { model, env } = providerAt(dialect, upstream.url);
+        const { client } = await startTestApp(context, { env });
+        const chunks = await collect(client.streamGenerate({ messages: [user("go")], model }));
+        assert.deepEqual(attemptsOf(chunks), [1, 2]);
+        const last = chunks.at(-1)?.event;
+        assert.equal(last?.case === "turnFinished" ? last.value.finishReason : "", "stop");
+      });
+    }
   }
 });
