@@ -16,6 +16,7 @@ import { isJsonObject, type JsonObject, parseJson } from "./json.ts";
 import { isFrom, isFromProvider, type Reader } from "./origin.ts";
 import type { Quirks } from "./quirks.ts";
 import { schemaInstruction } from "./schema-instruction.ts";
+import { sentArguments, sentName } from "./sent-call.ts";
 
 /**
  * The request for a streamed answer, as JSON text. Each request repeats the one before it and adds to its end, which
@@ -485,24 +486,10 @@ function thinkingJson(thinking: string, signature: string): string {
   return `{"type":"thinking","thinking":${quoted(thinking)},"signature":${quoted(signature)}}`;
 }
 
-/**
- * A call, its arguments in the model's own JSON text. Arguments that are no JSON object, cut off or malformed, are
- * wrapped as `{"malformed_arguments": "the text"}`, so that the model can see what it wrote.
- */
+/** A call, its arguments as the object that their text is. */
 function callJson({ name, input }: ToolUseBlock, id: string): string {
-  const trimmed = input.trim();
-  const sent =
-    trimmed === ""
-      ? "{}"
-      : isJsonObject(parseJson(trimmed))
-        ? wellFormed(trimmed)
-        : `{"malformed_arguments":${quoted(input)}}`;
-  return `{"type":"tool_use","id":${JSON.stringify(id)},"name":${JSON.stringify(sentName(name))},"input":${sent}}`;
-}
-
-/** Names that other models made up may hold more than Anthropic takes, and would have the whole history refused. */
-function sentName(name: string): string {
-  return name.replace(/[^a-zA-Z0-9_-]/g, "_").slice(0, 128) || "unnamed";
+  const fields = [`"id":${JSON.stringify(id)}`, `"name":${JSON.stringify(sentName(name, 128))}`];
+  return `{"type":"tool_use",${fields.join(",")},"input":${wellFormed(sentArguments(input.trim()))}}`;
 }
 
 function resultPieces(calls: readonly SentCall[], following: readonly Message[]): Piece[] {

@@ -14,6 +14,7 @@ import { isFrom, type Reader } from "./origin.ts";
 import type { Quirks, ThinkingReplay } from "./quirks.ts";
 import { detailsOf, joinedDetails } from "./reasoning-details.ts";
 import { isObjectFormat, schemaInstruction, withInstruction } from "./schema-instruction.ts";
+import { sentArguments, sentName, unusualNames } from "./sent-call.ts";
 
 const dialectId = "openai-chat";
 
@@ -49,7 +50,7 @@ export function encode(request: ChatRequest, quirks: Quirks, provider: string): 
   });
   const parts = [
     `"model":${JSON.stringify(request.model)}`,
-    `"messages":[${encodeMessages(messages, quirks, { provider, model: request.model })}]`,
+    `"messages":[${encodeMessages(messages, quirks, { provider, model: request.model, namesOffered: unusualNames(tools, maxNameLength) })}]`,
   ];
   if (tools.length > 0) parts.push(`"tools":[${tools.map(encodeTool).join(",")}]`);
   if (format.field !== undefined) parts.push(`"response_format":${format.field}`);
@@ -159,7 +160,7 @@ function encodeTool(tool: ToolDefinition): string {
  * the calls, whatever stood between. A call nobody answered gets a result that says so, since endpoints refuse a
  * history without one.
  */
-function encodeMessages(messages: readonly Message[], quirks: Quirks, reader: Reader): string {
+function encodeMessages(messages: readonly Message[], quirks: Quirks, reader: MessageReader): string {
   const texts: string[] = [];
   const mayReplay = replayed(messages);
   for (let position = 0; position < messages.length; ) {
@@ -289,8 +290,16 @@ function contentPart(block: ContentBlock): ContentPart[] {
   }
 }
 
+/** Of a function's name (developers.openai.com/api/reference, "Create chat completion", `tools`). */
+const maxNameLength = 64;
+
+interface MessageReader extends Reader {
+  /** Names of tools in the request that are longer than usual or hold other characters. */
+  readonly namesOffered: readonly string[];
+}
+
 /** Who reads an assistant's message, and which of its thinking goes back. */
-interface AssistantReader extends Reader {
+interface AssistantReader extends MessageReader {
   readonly thinking: boolean;
   readonly opaque: boolean;
 }
@@ -300,7 +309,8 @@ function encodeAssistant(message: Message, quirks: Quirks, reader: AssistantRead
   if (!message.blocks.some((block) => block.type === "tool_use" || (block.type === "text" && block.text !== ""))) {
     return undefined;
   }
-  const key = JSON.stringify([reader.provider, reader.model, reader.thinking, reader.opaque]);
+  const { provider, model, thinking, opaque, namesOffered } = reader;
+  const key = JSON.stringify([provider, model, thinking, opaque, namesOffered]);
   return kept(message, quirks, key, () => writeAssistant(message, quirks, reader));
 }
 
@@ -316,14 +326,15 @@ function writeAssistant(message: Message, quirks: Quirks, reader: AssistantReade
     content: text === "" ? quirks.emptyContent : text,
     ...(opaque === "" ? {} : { reasoning_text: own.thinking || undefined, reasoning_opaque: opaque }),
     ...(thinking === "" && !(quirks.emptyThinking && calls.length > 0) ? {} : { [quirks.thinkingField]: thinking }),
-    tool_calls: calls.length === 0 ? undefined : calls.map(encodeCall),
+    tool_calls: calls.length === 0 ? undefined : calls.map((call) => encodeCall(call, reader)),
   });
   const details = reader.opaque ? joinedDetails(own.details) : undefined;
   return details === undefined ? written : `${written.slice(0, -1)},"reasoning_details":${details}}`;
 }
 
-function encodeCall({ id, name, input }: ToolUseBlock): object {
-  return { id, type: "function", function: { name, arguments: input || "{}" } };
+function encodeCall({ id, name, input }: ToolUseBlock, { namesOffered }: MessageReader): object {
+  const sent = { name: sentName(name, maxNameLength, namesOffered), arguments: sentArguments(input) };
+  return { id, type: "function", function: sent };
 }
 
 /** What a message holds of its reader's own thinking, in its order. */

@@ -16,6 +16,7 @@ import { memberSlices } from "./json-slices.ts";
 import { isFrom, isFromProvider } from "./origin.ts";
 import type { Quirks } from "./quirks.ts";
 import { isObjectFormat, schemaInstruction, withInstruction } from "./schema-instruction.ts";
+import { sentArguments, sentName, unusualNames } from "./sent-call.ts";
 
 /**
  * The request for a streamed answer, as JSON text (developers.openai.com/api/reference, "Create a model response").
@@ -39,7 +40,13 @@ export function encode(request: ChatRequest, quirks: Quirks, provider: string): 
   }
   const previousResponseId = stateful?.previousResponseId || undefined;
   const store = stateful?.store ?? previousResponseId !== undefined;
-  const reader: Reader = { provider, model: request.model, store, developerRole: quirks.developerRole };
+  const reader: Reader = {
+    provider,
+    model: request.model,
+    store,
+    developerRole: quirks.developerRole,
+    namesOffered: unusualNames(tools, maxNameLength),
+  };
   const format = formatOf(options.responseFormat, quirks);
   const all =
     format.instruction === undefined ? request.messages : withInstruction(request.messages, format.instruction);
@@ -77,7 +84,12 @@ interface Reader {
   /** It keeps the answer, so that its items can be named by their ids. */
   readonly store: boolean;
   readonly developerRole: string;
+  /** Names of tools in the request that are longer than usual or hold other characters. */
+  readonly namesOffered: readonly string[];
 }
+
+/** Of a function's name in a call that goes back (developers.openai.com/api/reference, "Create a model response"). */
+const maxNameLength = 128;
 
 /** As OpenAI has them (developers.openai.com/api/reference, "Create a model response", `reasoning.effort`). */
 const familyEfforts: readonly Effort[] = ["none", "minimal", "low", "medium", "high", "xhigh"];
@@ -270,8 +282,9 @@ function answerItem(block: ContentBlock, reader: Reader): string | undefined {
       return JSON.stringify({ type: "message", role: "assistant", phase: block.phase || undefined, content });
     }
     case "tool_use": {
-      const { id, name, input } = block;
-      return JSON.stringify({ type: "function_call", call_id: id, name, arguments: input || "{}" });
+      const name = sentName(block.name, maxNameLength, reader.namesOffered);
+      const input = sentArguments(block.input);
+      return JSON.stringify({ type: "function_call", call_id: block.id, name, arguments: input });
     }
     case "reasoning":
       return isFrom(block, reader, dialectId) ? reasoningItem(block, reader) : undefined;
