@@ -44,6 +44,7 @@ const refused: [path: string, body: object, says: string][] = [
   ["/chat/completions", chat([ask], { tools: [tool, tool] }), "request.tools[1].function.name"],
   ["/chat/completions", chat([ask], { tool_choice: "auto" }), "request.tool_choice"],
   ["/chat/completions", chat([{ role: "function", content: "x" }]), "request.messages[0].role"],
+  ["/chat/completions", chat([{ ...ask, name: "Ada Lovelace" }]), "request.messages[0].name"],
   ["/chat/completions", chat([{ role: "user", content: "" }]), "request.messages[0].content"],
   ["/chat/completions", chat([{ role: "user", content: "\ud83d" }]), "request.messages[0].content"],
   ["/chat/completions", chat([{ role: "user", content: [{ type: "x" }] }]), "request.messages[0].content[0].type"],

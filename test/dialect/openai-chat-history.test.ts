@@ -9,11 +9,11 @@ import { validHistory } from "../../src/session/valid-history.ts";
 import * as arbitrary from "../convert/arbitrary.ts";
 import { checkRequest } from "./check-request.ts";
 
-/** Each call its own id, a plain name and whole arguments; the result of a call, where there is one, follows it. */
+/** Nobody is named; each call has its own id, a plain name and whole arguments; the result of a call, where there is one, follows it. */
 function plain(messages: readonly Message[]): Message[] {
   let ids = 0;
   const open: string[] = [];
-  return messages.map((message) => ({
+  return messages.map(({ name: _, ...message }) => ({
     ...message,
     blocks: message.blocks.flatMap((block): ContentBlock[] => {
       if (block.type === "tool_use") {
@@ -23,7 +23,7 @@ function plain(messages: readonly Message[]): Message[] {
       }
       if (block.type === "unknown" && message.role !== "assistant") return [];
       if (block.type !== "tool_result") return [block];
-      // Elsewhere the service takes no results.
+      // Here results stand in tool messages only.
       return message.role === "tool" ? [{ ...block, toolUseId: open.shift() ?? "nobody" }] : [];
     }),
   }));

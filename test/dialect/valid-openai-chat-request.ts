@@ -29,6 +29,8 @@ export function checkOpenaiChatRequest(body: unknown): void {
 }
 
 const functionName = /^[a-zA-Z0-9_-]{1,64}$/;
+/** OpenAI refuses others (github.com/jekalmin/extended_openai_conversation/issues/251); it was stricter once. */
+const authorName = /^[^\s<|\\/>]{1,64}$/;
 
 function checkTools(request: JsonObject): void {
   const { tools, tool_choice: choice } = request;
@@ -104,7 +106,8 @@ function checkMessages(value: unknown): void {
   let owed: string[] = [];
   for (const { value: message, path } of messages) {
     const role = wordAt(message["role"], ["system", "developer", "user", "assistant", "tool"], `${path}.role`);
-    if ("name" in message) textAt(message["name"], `${path}.name`);
+    const name = "name" in message ? textAt(message["name"], `${path}.name`) : "nobody";
+    demand(authorName.test(name), `${path}.name`, `${JSON.stringify(name)} has characters that are refused`);
     if (role === "tool") {
       onlyFields(message, "role content tool_call_id name", path);
       const id = textAt(message["tool_call_id"], `${path}.tool_call_id`);
