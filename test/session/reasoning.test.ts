@@ -12,7 +12,7 @@ import {
 } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { startServe, temporaryFolder } from "../cli/start-codeagent.ts";
 import { dialectOf, says, text } from "../provider/answers.ts";
-import type { Answer } from "../provider/upstream.ts";
+import { type Answer, eventStream, jsonAnswer } from "../provider/upstream.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 import {
   emptyThinking,
@@ -34,11 +34,13 @@ const bye: Answer = (request, response, body) =>
 function variants(way: string) {
   return reasoningCases.flatMap((one) =>
     forms.map((form) => {
-      const model = `${one.model}-${form}-${way}-${one.provider}`;
+      const model = `${one.model}-${form}-${way.replaceAll(" ", "-")}-${one.provider}`;
       return { one, form, model, fullModel: `${one.provider}/${model}`, name: `${one.name}, ${form}` };
     }),
   );
 }
+
+type Variant = ReturnType<typeof variants>[number];
 
 function resultsOf(said: readonly string[]): string[] {
   return said.flatMap((what) => (what.startsWith("call ") ? [what.replace("call", "result")] : []));
@@ -61,7 +63,7 @@ function planTurn(models: Models, model: string, { callsTool, ends }: ReasoningC
 }
 
 /** Makes a session and runs the turn of the case in it. */
-async function runTurn(models: Models, client: ServiceClient, variant: ReturnType<typeof variants>[number]) {
+async function runTurn(models: Models, client: ServiceClient, variant: Variant) {
   const { one, form, model, fullModel } = variant;
   planTurn(models, model, one, form);
   const { sessionId } = await client.createSession({ model: fullModel });
@@ -69,6 +71,71 @@ async function runTurn(models: Models, client: ServiceClient, variant: ReturnTyp
   assert.equal(response.finishReason, "stop");
   return { sessionId, response };
 }
+
+/** The cases whose reasoning goes along in every later request. */
+const sendAll = reasoningCases.filter(({ saidLater }) => saidLater === undefined);
+
+/** A case of another provider. */
+function neighbour(one: ReasoningCase): ReasoningCase {
+  const next = sendAll[(sendAll.indexOf(one) + 1) % sendAll.length];
+  assert.ok(next !== undefined && next.provider !== one.provider);
+  return next;
+}
+
+/** Runs a turn to its good end; returns the codes of its notices. */
+async function ask(client: ServiceClient, request: Parameters<ServiceClient["streamGenerate"]>[0]): Promise<string[]> {
+  const notices: string[] = [];
+  for await (const { event } of client.streamGenerate(request)) {
+    if (event.case === "notice") notices.push(event.value.code);
+    if (event.case === "turnFinished") assert.equal(event.value.finishReason, "stop");
+  }
+  return notices;
+}
+
+/** When the service is killed. */
+const moments: readonly {
+  readonly moment: string;
+  readonly forms: readonly Form[];
+  /** Brings a session to the moment, and plans what its model answers after it. */
+  begin(models: Models, client: ServiceClient, sessionId: string, variant: Variant): Promise<void>;
+  /** How often its model is asked for the turn. */
+  readonly requests: number;
+}[] = [
+  {
+    moment: "in its reasoning",
+    forms: ["stream"],
+    requests: 3,
+    async begin(models, client, sessionId, { one, form, model }) {
+      const events = one.callsTool.body.stream.split(/(?<=\n\n)/);
+      const cut = events.slice(0, events.findIndex((event) => event.includes("call_1")) - 1).join("");
+      models.plan(model, (_, response) => response.writeHead(200, eventStream).write(cut));
+      for await (const { event } of client.streamGenerate({ sessionId, messages: [user("Go")], requestId: "go" })) {
+        if (event.case === "blockDelta") break;
+      }
+      planTurn(models, model, one, form);
+    },
+  },
+  {
+    moment: "after a tool",
+    forms,
+    requests: 3,
+    async begin(models, client, sessionId, { one, form, model }) {
+      models.plan(model, answers(one.callsTool.body, form), "held");
+      client.generate({ sessionId, messages: [user("Go")], requestId: "go" }).catch(() => undefined);
+      await models.asked(model, 2);
+      models.plan(model, answers(one.ends.body, form));
+    },
+  },
+  {
+    moment: "between turns",
+    forms,
+    requests: 2,
+    async begin(models, client, sessionId, { one, form, model }) {
+      planTurn(models, model, one, form);
+      await client.generate({ sessionId, messages: [user("Go")], requestId: "go" });
+    },
+  },
+];
 
 function last(models: Models, model: string): string[] {
   return saidIn(models.sentTo(model).at(-1) ?? "");
@@ -102,38 +169,60 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
       return { ...started, client: createClient(CodeAgentService, createGrpcTransport({ baseUrl: started.url })) };
     };
     const killed = await serve();
-    const interrupted = variants("interrupted");
-    const asked = interrupted.map(async ({ one, form, model, fullModel }) => {
-      models.plan(model, answers(one.callsTool.body, form), "held");
-      const { sessionId } = await killed.client.createSession({
-        model: fullModel,
-        sessionId: `killed-${one.provider}-${model}`,
-      });
-      killed.client.generate({ sessionId, messages: [user("Go")], requestId: "go" }).catch(() => undefined);
-      await models.asked(model, 2);
-      models.plan(model, answers(one.ends.body, form));
-      return sessionId;
-    });
-    const idle = variants("idle");
-    const finished = idle.map(async (variant) => (await runTurn(models, killed.client, variant)).sessionId);
-    const sessionIds = await Promise.all([...asked, ...finished]);
+    const sessions = moments.flatMap(({ moment, forms, begin, requests }) =>
+      variants(moment)
+        .filter(({ form }) => forms.includes(form))
+        .map(async (variant) => {
+          const { sessionId } = await killed.client.createSession({ model: variant.fullModel });
+          await begin(models, killed.client, sessionId, variant);
+          return { variant, sessionId, requests, name: `${variant.name}, killed ${moment}` };
+        }),
+    );
+    const begun = await Promise.all(sessions);
     killed.child.kill("SIGKILL");
     assert.equal(await killed.ended, "SIGKILL");
 
     const { client } = await serve();
-    for (const [index, { one, form, model, name }] of [...interrupted, ...idle].entries()) {
-      const sessionId = sessionIds[index] ?? "";
-      const isInterrupted = index < interrupted.length;
-      await context.test(`${name}, ${isInterrupted ? "interrupted" : "idle"}`, async () => {
-        if (isInterrupted) {
-          const { finishReason } = await client.generate({ sessionId, messages: [user("Go")], requestId: "go" });
-          assert.equal(finishReason, "stop");
-          assert.equal(models.sentTo(model).length, 3);
-          assert.deepEqual(last(models, model), inTurn(one, form));
-        }
+    for (const { variant, sessionId, requests, name } of begun) {
+      const { one, form, model } = variant;
+      await context.test(name, async () => {
+        const { finishReason } = await client.generate({ sessionId, messages: [user("Go")], requestId: "go" });
+        assert.equal(finishReason, "stop");
+        assert.equal(models.sentTo(model).length, requests);
+        assert.deepEqual(last(models, model), inTurn(one, form));
         models.plan(model, bye);
         await client.generate({ sessionId, messages: [user("On")] });
         assert.deepEqual(last(models, model), inNextTurn(one, form));
+      });
+    }
+  });
+
+  test("in a turn that goes on with another model, and in the next one", async (context) => {
+    const models = await startModels(context, 1);
+    const { client } = await startTestApp(context, { env: models.env });
+    for (const variant of variants("fails").filter(({ one }) => sendAll.includes(one))) {
+      const { one, form, model, fullModel, name } = variant;
+      await context.test(name, async () => {
+        const other = neighbour(one);
+        const otherModel = `${other.model}-${form}-for-${one.provider}`;
+        const noMore = jsonAnswer(503, { error: { message: "no more" } }, { "x-should-retry": "false" });
+        models.plan(model, answers(one.callsTool.body, form), noMore);
+        models.plan(otherModel, answers(other.ends.body, form));
+        const { sessionId } = await client.createSession({ model: `${fullModel}, ${other.provider}/${otherModel}` });
+        assert.deepEqual(await ask(client, { sessionId, messages: [user("Go")] }), [
+          "MODEL_FALLBACK",
+          "REASONING_WITHHELD",
+        ]);
+        assert.deepEqual(last(models, model), inTurn(one, form));
+        const theirs = last(models, otherModel);
+        assert.deepEqual(theirs.filter(isThought), []);
+        assert.deepEqual(theirs.filter(isCall), inTurn(one, form).filter(isCall));
+
+        models.plan(model, bye);
+        assert.deepEqual(await ask(client, { sessionId, messages: [user("On")] }), ["REASONING_WITHHELD"]);
+        const back = last(models, model);
+        assert.deepEqual(back.slice(0, inTurn(one, form).length), inTurn(one, form));
+        assert.deepEqual(back.filter(isThought), one.callsTool.said[form].filter(isUnit));
       });
     }
   });
@@ -172,22 +261,10 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
   test("not to another model, which is told once, and to its author again", async (context) => {
     const models = await startModels(context, 1);
     const { client } = await startTestApp(context, { env: models.env });
-    /** Runs a turn with a model; returns the notices of it. */
-    const ask = async (sessionId: string, model: string, words: string) => {
-      const notices: string[] = [];
-      for await (const { event } of client.streamGenerate({ sessionId, model, messages: [user(words)] })) {
-        if (event.case === "notice") notices.push(event.value.code);
-        if (event.case === "turnFinished") assert.equal(event.value.finishReason, "stop");
-      }
-      return notices;
-    };
-    const sendAll = reasoningCases.filter(({ saidLater }) => saidLater === undefined);
     for (const variant of variants("author").filter(({ one }) => sendAll.includes(one))) {
       const { one, form, model, fullModel, name } = variant;
-      const next = sendAll[(sendAll.indexOf(one) + 1) % sendAll.length];
-      assert.ok(next !== undefined && next.provider !== one.provider);
       for (const [who, other] of [
-        ["another provider", next],
+        ["another provider", neighbour(one)],
         ["its sibling", one],
       ] as const) {
         await context.test(`${name}, after ${who}`, async () => {
@@ -197,7 +274,9 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
           const theirs = inNextTurn(one, form);
 
           models.plan(otherModel, bye);
-          assert.deepEqual(await ask(sessionId, fullOther, "On"), ["REASONING_WITHHELD"]);
+          assert.deepEqual(await ask(client, { sessionId, model: fullOther, messages: [user("On")] }), [
+            "REASONING_WITHHELD",
+          ]);
           const [foreign = ""] = models.sentTo(otherModel);
           assert.deepEqual(saidIn(foreign).filter(isThought), []);
           assert.doesNotMatch(foreign, /c2VhbGVk|ZW5kZWQ|QUJDQUJD|12345678901234567890|Then /);
@@ -205,16 +284,20 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
           assert.equal(textIn(saidIn(foreign)), textIn(theirs));
 
           models.plan(model, bye);
-          assert.deepEqual(await ask(sessionId, fullModel, "Back"), []);
+          assert.deepEqual(await ask(client, { sessionId, model: fullModel, messages: [user("Back")] }), []);
           const back = [...theirs, "text Bye.", "user Back"];
           assert.deepEqual(last(models, model), back);
 
           // Each of them has its own, and only that.
           planTurn(models, otherModel, other, form);
-          assert.deepEqual(await ask(sessionId, fullOther, "On again"), ["REASONING_WITHHELD"]);
+          assert.deepEqual(await ask(client, { sessionId, model: fullOther, messages: [user("On again")] }), [
+            "REASONING_WITHHELD",
+          ]);
           assert.deepEqual(last(models, otherModel).filter(isThought), other.callsTool.said[form].filter(isUnit));
           models.plan(model, bye);
-          assert.deepEqual(await ask(sessionId, fullModel, "Back again"), ["REASONING_WITHHELD"]);
+          assert.deepEqual(await ask(client, { sessionId, model: fullModel, messages: [user("Back again")] }), [
+            "REASONING_WITHHELD",
+          ]);
           const mixed = last(models, model);
           assert.deepEqual(mixed.slice(0, back.length), back);
           assert.deepEqual(mixed.slice(back.length).filter(isThought), []);
