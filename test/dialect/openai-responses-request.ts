@@ -13,13 +13,6 @@ const fields =
  * @throws a sentence with the path of what would be refused.
  */
 export function checkOpenaiResponsesRequest(body: unknown): void {
-  check(body, "a JSON object");
-}
-
-/** How strictly the name and the arguments of a call are looked at: not at all, or as by those that refuse most. */
-type CallForm = "any text" | "a JSON object";
-
-function check(body: unknown, callForm: CallForm): void {
   const request = objectAt(body, "request");
   onlyFields(request, fields, "request");
   const opaque = /^request\.(?:tools\[\d+\]\.parameters|text\.format\.schema|input\[\d+\])\./;
@@ -33,16 +26,16 @@ function check(body: unknown, callForm: CallForm): void {
     demand(!isEmpty, `request.${name}`, "is empty");
   }
   checkTools(request);
-  checkInputItems(request, callForm);
+  checkInputItems(request);
 }
 
 /**
- * As `checkOpenaiResponsesRequest`, of the text that is sent, but names and arguments of calls may be any text.
+ * As `checkOpenaiResponsesRequest`, of the text that is sent.
  * @returns the parsed request.
  */
 export function checkInput(bodyText: string): JsonObject {
   const body: unknown = JSON.parse(bodyText);
-  check(body, "any text");
+  checkOpenaiResponsesRequest(body);
   return objectAt(body, "request");
 }
 
@@ -72,7 +65,7 @@ function checkTools(request: JsonObject): void {
   }
 }
 
-function checkInputItems(request: JsonObject, callForm: CallForm): void {
+function checkInputItems(request: JsonObject): void {
   const continues = textOf(request["previous_response_id"]) !== "";
   const stores = request["store"] === true;
   const open = new Set<string>();
@@ -90,11 +83,9 @@ function checkInputItems(request: JsonObject, callForm: CallForm): void {
       case "function_call": {
         const callId = textAt(item["call_id"], `${path}.call_id`);
         const name = textAt(item["name"], `${path}.name`);
-        const isName = callForm === "any text" || functionName.test(name);
-        demand(isName, `${path}.name`, `${name} is no name of a function`);
+        demand(functionName.test(name), `${path}.name`, `${name} is no name of a function`);
         const argumentsText = textAt(item["arguments"], `${path}.arguments`);
-        const fits = callForm === "any text" || isJsonObject(parseJson(argumentsText));
-        demand(fits, `${path}.arguments`, `${argumentsText} is no JSON object`);
+        demand(isJsonObject(parseJson(argumentsText)), `${path}.arguments`, `${argumentsText} is no JSON object`);
         addOnce(called, callId, `${path}.call_id`);
         demand(!("id" in item), `${path}.id`, "the id of an item nobody stored");
         open.add(callId);

@@ -214,31 +214,37 @@ const happenings: readonly Happening[] = [
     name: "an error in the middle of an answer, after a call",
     answers: sends((dialect) => eventsThrough(dialect, cutCall, '"c1"') + errorEvent(dialect, "server_error", "busy")),
     results: [],
+    ran: [],
   },
   {
     name: "a cut in the arguments of a call",
     answers: sends((dialect) => eventsThrough(dialect, cutCall, '{\\"path')),
     results: [],
+    ran: [],
   },
   {
     name: "arguments cut by the bound of tokens",
     answers: first([text("I look."), call("c1", "look", '{"path":"no')], "length"),
     results: [/not run: the turn ended \(length\)/],
+    ran: [],
   },
   {
     name: "one whole call and one cut by the bound of tokens",
     answers: first([call("c1", "change"), call("c2", "look", '{"path":"no')], "length"),
     results: [/not run/, /not run/],
+    ran: [],
   },
   {
     name: "arguments that are no JSON",
     answers: first([call("c1", "look", "path = notes")]),
     results: [/JSON/],
+    ran: [],
   },
   {
     name: "arguments that are JSON, but no object",
     answers: first([call("c1", "look", '["notes"]')]),
     results: [/object/],
+    ran: [],
   },
   {
     name: "a tool by a name that no API takes",
