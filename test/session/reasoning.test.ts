@@ -1,14 +1,19 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { fromBinary, fromJsonString, toBinary, toJsonString } from "@bufbuild/protobuf";
+import {
+  type DescMessage,
+  fromBinary,
+  fromJsonString,
+  type MessageShape,
+  toBinary,
+  toJsonString,
+} from "@bufbuild/protobuf";
 import { type Client, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import {
   CodeAgentService,
-  type GenerateResponse,
   GenerateResponseSchema,
   ListMessagesResponseSchema,
-  type Message,
 } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { startServe, temporaryFolder } from "../cli/start-codeagent.ts";
 import { dialectOf, says, text } from "../provider/answers.ts";
@@ -31,8 +36,8 @@ const bye: Answer = (request, response, body) =>
   says(dialectOf(request.url ?? ""), [text("Bye.")])(request, response, body);
 
 /** A case in one of its forms, with a model of its own for each way it goes. */
-function variants(way: string) {
-  return reasoningCases.flatMap((one) =>
+function variants(way: string, cases = reasoningCases) {
+  return cases.flatMap((one) =>
     forms.map((form) => {
       const model = `${one.model}-${form}-${way.replaceAll(" ", "-")}-${one.provider}`;
       return { one, form, model, fullModel: `${one.provider}/${model}`, name: `${one.name}, ${form}` };
@@ -81,6 +86,13 @@ function neighbour(one: ReasoningCase): ReasoningCase {
   assert.ok(next !== undefined && next.provider !== one.provider);
   return next;
 }
+
+/** Who is asked between two turns of a case's model. */
+const others: readonly { who: string; otherOf(one: ReasoningCase): ReasoningCase; isNamesake: boolean }[] = [
+  { who: "another provider", otherOf: neighbour, isNamesake: false },
+  { who: "another model of its provider", otherOf: (one) => one, isNamesake: false },
+  { who: "its namesake elsewhere", otherOf: neighbour, isNamesake: true },
+];
 
 /** Runs a turn to its good end; returns the codes of its notices. */
 async function ask(client: ServiceClient, request: Parameters<ServiceClient["streamGenerate"]>[0]): Promise<string[]> {
@@ -141,13 +153,24 @@ function last(models: Models, model: string): string[] {
   return saidIn(models.sentTo(model).at(-1) ?? "");
 }
 
+function inProtobuf<Schema extends DescMessage>(schema: Schema, message: MessageShape<Schema>): MessageShape<Schema> {
+  return fromBinary(schema, toBinary(schema, message));
+}
+
+function inJson<Schema extends DescMessage>(schema: Schema, message: MessageShape<Schema>): MessageShape<Schema> {
+  return fromJsonString(schema, toJsonString(schema, message));
+}
+
+/** Sessions wait for the disk most of the time. */
+const together = { concurrency: 8 };
+
 describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, () => {
-  test("after a tool, in the next turn and in a fork", async (context) => {
+  test("after a tool, in the next turn and in a fork", together, async (context) => {
     const models = await startModels(context, 1);
     const { client } = await startTestApp(context, { env: models.env });
-    for (const variant of variants("same")) {
+    const tests = variants("same").map((variant) => {
       const { one, form, model, name } = variant;
-      await context.test(name, async () => {
+      return context.test(name, async () => {
         const { sessionId } = await runTurn(models, client, variant);
         assert.deepEqual(last(models, model), inTurn(one, form));
         const fork = await client.forkSession({ sessionId });
@@ -158,10 +181,11 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
         }
         assert.equal(models.sentTo(model).length, 4);
       });
-    }
+    });
+    await Promise.all(tests);
   });
 
-  test("after a kill, in the turn it interrupted and in the next one", async (context) => {
+  test("after a kill, in the turn it interrupted and in the next one", together, async (context) => {
     const models = await startModels(context, 2);
     const folder = temporaryFolder(context);
     const serve = async () => {
@@ -183,9 +207,8 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
     assert.equal(await killed.ended, "SIGKILL");
 
     const { client } = await serve();
-    for (const { variant, sessionId, requests, name } of begun) {
-      const { one, form, model } = variant;
-      await context.test(name, async () => {
+    const tests = begun.map(({ variant: { one, form, model }, sessionId, requests, name }) =>
+      context.test(name, async () => {
         const { finishReason } = await client.generate({ sessionId, messages: [user("Go")], requestId: "go" });
         assert.equal(finishReason, "stop");
         assert.equal(models.sentTo(model).length, requests);
@@ -193,16 +216,16 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
         models.plan(model, bye);
         await client.generate({ sessionId, messages: [user("On")] });
         assert.deepEqual(last(models, model), inNextTurn(one, form));
-      });
-    }
+      }),
+    );
+    await Promise.all(tests);
   });
 
-  test("in a turn that goes on with another model, and in the next one", async (context) => {
+  test("in a turn that goes on with another model, and in the next one", together, async (context) => {
     const models = await startModels(context, 1);
     const { client } = await startTestApp(context, { env: models.env });
-    for (const variant of variants("fails").filter(({ one }) => sendAll.includes(one))) {
-      const { one, form, model, fullModel, name } = variant;
-      await context.test(name, async () => {
+    const tests = variants("fails", sendAll).map(({ one, form, model, fullModel, name }) =>
+      context.test(name, async () => {
         const other = neighbour(one);
         const otherModel = `${other.model}-${form}-for-${one.provider}`;
         const noMore = jsonAnswer(503, { error: { message: "no more" } }, { "x-should-retry": "false" });
@@ -223,52 +246,49 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
         const back = last(models, model);
         assert.deepEqual(back.slice(0, inTurn(one, form).length), inTurn(one, form));
         assert.deepEqual(back.filter(isThought), one.callsTool.said[form].filter(isUnit));
-      });
-    }
+      }),
+    );
+    await Promise.all(tests);
   });
 
-  test("through a client that keeps the messages, as Protobuf and as JSON", async (context) => {
+  test("through a client that keeps the messages, as Protobuf and as JSON", together, async (context) => {
     const models = await startModels(context, 1);
-    const { app, client: grpc } = await startTestApp(context, { env: models.env });
+    const { app, client } = await startTestApp(context, { env: models.env });
     const json = createConnectTransport({ baseUrl: app.url, httpVersion: "1.1", useBinaryFormat: false });
-    for (const [way, client] of [
-      ["gRPC", grpc],
-      ["JSON", createClient(CodeAgentService, json)],
-    ] as const) {
-      for (const variant of variants(way)) {
+    const ways = [
+      { way: "Protobuf", client, copy: inProtobuf },
+      { way: "JSON", client: createClient(CodeAgentService, json), copy: inJson },
+    ];
+    const tests = ways.flatMap(({ way, client, copy }) =>
+      variants(way).map((variant) => {
         const { one, form, model, fullModel, name } = variant;
-        await context.test(`${name}, ${way}`, async () => {
+        return context.test(`${name}, ${way}`, async () => {
           const { sessionId, response } = await runTurn(models, client, variant);
-          const listed = await client.listMessages({ sessionId });
-          const answer = copied(response);
-          const binary = fromBinary(ListMessagesResponseSchema, toBinary(ListMessagesResponseSchema, listed));
-          const text = fromJsonString(ListMessagesResponseSchema, toJsonString(ListMessagesResponseSchema, listed));
-          for (const kept of [binary.messages, text.messages]) {
-            assert.deepEqual(answer.blocks, kept.at(-1)?.blocks);
-            models.plan(model, bye);
-            await client.generate({ model: fullModel, messages: [...kept.slice(0, -1), answer, user("On")] });
-            assert.deepEqual(last(models, model), inNextTurn(one, form));
-            models.plan(model, bye);
-            const begun = await client.createSession({ model: fullModel, initialMessages: kept });
-            await client.generate({ sessionId: begun.sessionId, messages: [user("On")] });
-            assert.deepEqual(last(models, model), inNextTurn(one, form));
-          }
+          const { messages: kept } = copy(ListMessagesResponseSchema, await client.listMessages({ sessionId }));
+          const { message: answer } = copy(GenerateResponseSchema, response);
+          assert.ok(answer !== undefined);
+          assert.deepEqual(answer.blocks, kept.at(-1)?.blocks);
+          models.plan(model, bye, bye);
+          await client.generate({ model: fullModel, messages: [...kept.slice(0, -1), answer, user("On")] });
+          assert.deepEqual(last(models, model), inNextTurn(one, form));
+          const begun = await client.createSession({ model: fullModel, initialMessages: kept });
+          await client.generate({ sessionId: begun.sessionId, messages: [user("On")] });
+          assert.deepEqual(last(models, model), inNextTurn(one, form));
         });
-      }
-    }
+      }),
+    );
+    await Promise.all(tests);
   });
 
-  test("not to another model, which is told once, and to its author again", async (context) => {
+  test("not to another model, which is told once, and to its author again", together, async (context) => {
     const models = await startModels(context, 1);
     const { client } = await startTestApp(context, { env: models.env });
-    for (const variant of variants("author").filter(({ one }) => sendAll.includes(one))) {
-      const { one, form, model, fullModel, name } = variant;
-      for (const [who, other] of [
-        ["another provider", neighbour(one)],
-        ["its sibling", one],
-      ] as const) {
-        await context.test(`${name}, after ${who}`, async () => {
-          const otherModel = `${other.model}-${form}-${who.replace(" ", "-")}-of-${one.provider}`;
+    const tests = others.flatMap(({ who, otherOf, isNamesake }) =>
+      variants(`before ${who}`, sendAll).map((variant) => {
+        const { one, form, model, fullModel, name } = variant;
+        return context.test(`${name}, after ${who}`, async () => {
+          const other = otherOf(one);
+          const otherModel = isNamesake ? model : `${other.model}-as-${other.provider}-beside-${model}`;
           const fullOther = `${other.provider}/${otherModel}`;
           const { sessionId } = await runTurn(models, client, variant);
           const theirs = inNextTurn(one, form);
@@ -277,7 +297,7 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
           assert.deepEqual(await ask(client, { sessionId, model: fullOther, messages: [user("On")] }), [
             "REASONING_WITHHELD",
           ]);
-          const [foreign = ""] = models.sentTo(otherModel);
+          const foreign = models.sentTo(otherModel).at(-1) ?? "";
           assert.deepEqual(saidIn(foreign).filter(isThought), []);
           assert.doesNotMatch(foreign, /c2VhbGVk|ZW5kZWQ|QUJDQUJD|12345678901234567890|Then /);
           assert.deepEqual(saidIn(foreign).filter(isCall), theirs.filter(isCall));
@@ -303,17 +323,11 @@ describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, (
           assert.deepEqual(mixed.slice(back.length).filter(isThought), []);
           assert.match(mixed.slice(back.length).join(), /^text Bye\.,user On again,.*Done\.,user Back again$/);
         });
-      }
-    }
+      }),
+    );
+    await Promise.all(tests);
   });
 });
-
-/** A message as it left in Protobuf. */
-function copied(response: GenerateResponse): Message {
-  const { message } = fromBinary(GenerateResponseSchema, toBinary(GenerateResponseSchema, response));
-  assert.ok(message !== undefined);
-  return message;
-}
 
 /** Reasoning, and not the empty field that some providers want beside calls. */
 function isThought(said: string): boolean {
