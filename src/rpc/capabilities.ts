@@ -4,7 +4,20 @@ import type { SessionLimits } from "../session/run-turn.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 
 /** What of the contract works here; grows as services come. */
-const features = ["generate", "stream", "sessions", "subscribe", "fork", "cancel", "client_tools", "local_tools"];
+const features = [
+  "generate",
+  "stream",
+  "sessions",
+  "subscribe",
+  "fork",
+  "cancel",
+  "client_tools",
+  "local_tools",
+  "models",
+  "fallback",
+  "structured_output",
+  "costs",
+];
 
 export interface Capabilities {
   readonly version: string;
