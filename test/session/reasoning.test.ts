@@ -162,9 +162,9 @@ function inJson<Schema extends DescMessage>(schema: Schema, message: MessageShap
 }
 
 /** Sessions wait for the disk most of the time. */
-const together = { concurrency: 8 };
+const together = { concurrency: 8, timeout: 30_000 };
 
-describe("reasoning goes back as it came, where it came", { timeout: 60_000 }, () => {
+describe("reasoning goes back as it came, where it came", () => {
   test("after a tool, in the next turn and in a fork", together, async (context) => {
     const models = await startModels(context, 1);
     const { client } = await startTestApp(context, { env: models.env });
