@@ -23,6 +23,7 @@ const columns = {
   sessions: [
     ...["id", "tenant", "parent_id", "parent_seq", "next_seq", "epoch", "token", "runnable", "config"],
     ...["config_version", "summary", "request_id", "request_hash", "created_at", "updated_at"],
+    ...["wake_at", "waiting_since"],
   ],
   events: ["session_id", "seq", "epoch", "turn_id", "kind", "body", "at"],
   inbox: [...["n", "session_id", "key", "kind", "turn_id", "principal", "body", "hash", "at", "taken_at", "first_seq"]],
@@ -60,7 +61,8 @@ export function rescueSessions(
       damagedSessions.push(number);
       continue;
     }
-    add("sessions", { ...row, owner: null });
+    // A file of an earlier version knows of nothing that waits.
+    add("sessions", { wake_at: null, waiting_since: null, ...row, owner: null });
     const { through, finished } = copyLog(source, add, session.id, session.head);
     heads.set(session.id, through);
     if (through === session.head) continue;
@@ -78,7 +80,9 @@ export function rescueSessions(
       at: nowMs,
     });
     target
-      .prepare("update sessions set next_seq = ?, summary = ?, runnable = 1 where id = ?")
+      .prepare(
+        "update sessions set next_seq = ?, summary = ?, runnable = 1, wake_at = null, waiting_since = null where id = ?",
+      )
       .run(finished + 2, summaryOfLog(session.config, eventsForFold(target, session.id)), session.id);
   }
   const unreadable = ownersOf(source, "sessions", damagedSessions);

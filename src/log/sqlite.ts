@@ -3,22 +3,24 @@ import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { isDamage } from "./sqlite-damage.ts";
-import type {
-  Append,
-  Claim,
-  Fence,
-  InboxEntry,
-  NewInboxEntry,
-  NewSession,
-  SentEntry,
-  SessionPosition,
-  Store,
-  StoredEvent,
-  StoredSession,
+import {
+  type Append,
+  type Claim,
+  type Fence,
+  type InboxEntry,
+  inboxKinds,
+  type NewInboxEntry,
+  type NewSession,
+  type SentEntry,
+  type SessionPosition,
+  type Store,
+  type StoredEvent,
+  type StoredSession,
+  type WaitingPosition,
 } from "./store.ts";
 
 /** Grows with every change of the tables; an older build refuses a newer file. */
-export const schemaVersion = 1;
+export const schemaVersion = 2;
 
 const schema = `
 create table if not exists sessions (
@@ -41,6 +43,16 @@ create index if not exists inbox_waiting on inbox (session_id, n) where taken_at
 create table if not exists blobs (
   session_id text not null, digest text not null, body blob not null, primary key (session_id, digest));
 `;
+
+/** What brings a file of the version before up to each version; new files go the same way. */
+const migrations: Readonly<Record<number, string>> = {
+  2: `
+alter table sessions add column wake_at bigint;
+alter table sessions add column waiting_since bigint;
+create index sessions_parked on sessions (wake_at) where wake_at is not null;
+create index sessions_waiting on sessions (tenant, waiting_since, id) where waiting_since is not null;
+`,
+};
 
 const selectSession = `select *, (select count(*) from inbox
   where inbox.session_id = sessions.id and taken_at is null and inbox.kind = 'turn') as waiting_turns from sessions`;
@@ -72,7 +84,9 @@ export function openSqliteStore(path: string): Store {
         `the database has schema version ${version} and this build knows up to ${schemaVersion}; use a newer build`,
       );
     }
+    database.exec("begin immediate");
     createTables(database);
+    database.exec("commit");
     database.exec("update sessions set owner = null where owner is not null");
   } catch (error) {
     database.close();
@@ -81,9 +95,12 @@ export function openSqliteStore(path: string): Store {
   return new SqliteStore(database);
 }
 
-/** Makes the tables of this version where they are not there yet. */
+/** Makes the tables of this version out of those that are there, or of none. To be called inside a transaction. */
 export function createTables(database: DatabaseSync): void {
-  database.exec(`${schema}; pragma user_version = ${schemaVersion}`);
+  const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
+  const steps = Object.entries(migrations).filter(([to]) => Number(to) > version);
+  const changes = steps.map(([, change]) => change).join("");
+  database.exec(`${schema} ${changes} pragma user_version = ${schemaVersion}`);
 }
 
 class SqliteStore implements Store {
@@ -216,7 +233,7 @@ class SqliteStore implements Store {
       ),
     ).map((row) => ({
       key: textOf(row, "key"),
-      kind: textOf(row, "kind") === "cancel" ? "cancel" : "turn",
+      kind: inboxKinds.find((kind) => kind === row["kind"]) ?? "turn",
       turnId: textOf(row, "turn_id"),
       principal: textOf(row, "principal"),
       atMs: numberOf(row, "at"),
@@ -240,7 +257,7 @@ class SqliteStore implements Store {
       if (before === undefined || before["owner"] !== null) return undefined;
       const token = randomBytes(16).toString("hex");
       const row = this.#get(
-        "update sessions set owner = ?, epoch = epoch + 1, token = ? where id = ? and owner is null returning epoch, next_seq, config",
+        "update sessions set owner = ?, epoch = epoch + 1, token = ?, runnable = 1, wake_at = null where id = ? and owner is null returning epoch, next_seq, config",
         this.#replica,
         token,
         sessionId,
@@ -271,14 +288,59 @@ class SqliteStore implements Store {
     });
   }
 
+  park(sessionId: string, fence: Fence, wakeAtMs: number, seenKeys: readonly string[]): Promise<boolean> {
+    return this.#write(sessionId, () => {
+      const seen = new Set<unknown>(seenKeys);
+      const more = this.#all("select key from inbox where session_id = ? and taken_at is null", sessionId).some(
+        ({ key }) => !seen.has(key),
+      );
+      const parked = this.#run(
+        "update sessions set owner = null, runnable = ?, wake_at = ? where id = ? and epoch = ? and token = ?",
+        more ? 1 : 0,
+        wakeAtMs,
+        sessionId,
+        fence.epoch,
+        fence.token,
+      );
+      return more && parked > 0;
+    });
+  }
+
+  async parkedSessions(limit: number) {
+    return this.#reading("", () =>
+      this.#all(
+        "select id, wake_at from sessions where wake_at is not null and owner is null order by wake_at, id limit ?",
+        limit,
+      ),
+    ).map((row) => ({ sessionId: textOf(row, "id"), wakeAtMs: numberOf(row, "wake_at") }));
+  }
+
+  async listWaiting(tenant: string, after: WaitingPosition | undefined, limit: number) {
+    return this.#reading("", () =>
+      this.#all(
+        "select id, waiting_since, summary from sessions where tenant = ? and waiting_since is not null and (waiting_since, id) > (?, ?) order by waiting_since, id limit ?",
+        tenant,
+        after?.waitingSinceMs ?? -1,
+        after?.sessionId ?? "",
+        limit,
+      ),
+    ).map((row) => ({
+      sessionId: textOf(row, "id"),
+      waitingSinceMs: numberOf(row, "waiting_since"),
+      summary: bytesOf(row, "summary"),
+    }));
+  }
+
   append(append: Append): Promise<{ readonly baseSeq: number } | undefined> {
     return this.#write(append.sessionId, () => {
       const count = append.events.length;
       const row = this.#get(
-        "update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary) where id = ? and epoch = ? and token = ? returning next_seq",
+        "update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary), waiting_since = iif(?, ?, waiting_since) where id = ? and epoch = ? and token = ? returning next_seq",
         count,
         append.atMs,
         append.summary ?? null,
+        append.waitingSinceMs === undefined ? 0 : 1,
+        append.waitingSinceMs ?? null,
         append.sessionId,
         append.fence.epoch,
         append.fence.token,

@@ -39,13 +39,30 @@ export interface Store {
     key: string,
   ): Promise<{ readonly body: Uint8Array; readonly config: Uint8Array } | undefined>;
 
-  /** Takes ownership if nobody alive has it. `undefined`: somebody has, or there is no such session. */
+  /**
+   * Takes ownership if nobody alive has it. `undefined`: somebody has, or there is no such session. Until it is released
+   * or parked the session counts as runnable, so that whatever becomes of its owner somebody goes on with it.
+   */
   claim(sessionId: string): Promise<Claim | undefined>;
   /**
    * Gives ownership up; says whether there is more to do, so that somebody should claim again.
    * @param unfinished a turn was begun and has not finished
    */
   release(sessionId: string, fence: Fence, unfinished: boolean): Promise<boolean>;
+  /**
+   * Gives ownership up of a session whose turn waits for an answer. It is not runnable until a command comes; says
+   * whether one that is not among `seenKeys` is there already, so that somebody should claim again.
+   * @param wakeAtMs when somebody should look again without a command (`parkedSessions`)
+   * @param seenKeys commands that the owner has seen and leaves for later
+   */
+  park(sessionId: string, fence: Fence, wakeAtMs: number, seenKeys: readonly string[]): Promise<boolean>;
+  /** Parked sessions that nobody alive owns, those to be woken first first. */
+  parkedSessions(limit: number): Promise<readonly ParkedSession[]>;
+  /**
+   * Sessions in which something waits for an answer (`Append.waitingSinceMs`), those that wait longest first, then by id;
+   * `after` is the last of the page before.
+   */
+  listWaiting(tenant: string, after: WaitingPosition | undefined, limit: number): Promise<readonly WaitingSession[]>;
   /** The only way to write a log. `undefined`: fenced, somebody else owns the session now; write nothing more. */
   append(append: Append): Promise<{ readonly baseSeq: number } | undefined>;
   /** Sessions with waiting commands or an unfinished turn that nobody alive owns. */
@@ -106,12 +123,28 @@ export interface SessionPosition {
   readonly sessionId: string;
 }
 
+export interface ParkedSession {
+  readonly sessionId: string;
+  readonly wakeAtMs: number;
+}
+
+export interface WaitingPosition {
+  readonly waitingSinceMs: number;
+  readonly sessionId: string;
+}
+
+export interface WaitingSession extends WaitingPosition {
+  readonly summary: Uint8Array;
+}
+
 export interface Blob {
   readonly digest: string;
   readonly body: Uint8Array;
 }
 
-export type InboxKind = "turn" | "cancel";
+/** `answer`: a response to a pending request. */
+export const inboxKinds = ["turn", "cancel", "answer", "compact"] as const;
+export type InboxKind = (typeof inboxKinds)[number];
 
 export interface NewInboxEntry {
   readonly sessionId: string;
@@ -168,6 +201,8 @@ export interface Append {
   /** Inbox entries that these events answer. */
   readonly takenKeys?: readonly string[];
   readonly summary?: Uint8Array;
+  /** Since when something in the session waits for an answer, in milliseconds since 1970; `null` when nothing does. */
+  readonly waitingSinceMs?: number | null;
 }
 
 export interface StoredEvent {

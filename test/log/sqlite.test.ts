@@ -41,6 +41,26 @@ test("a file of a newer version is refused", (context) => {
   );
 });
 
+test("a file of version 1 is brought up to date with what is in it", async (context) => {
+  const path = join(folder(context), "codeagent.db");
+  const database = new DatabaseSync(path);
+  database.exec(`create table sessions (
+    id text primary key, tenant text not null, parent_id text not null, parent_seq bigint not null,
+    next_seq bigint not null, owner text, epoch bigint not null, token text not null, runnable integer not null,
+    config blob not null, config_version bigint not null, summary blob not null,
+    request_id text not null, request_hash text not null, created_at bigint not null, updated_at bigint not null);
+    insert into sessions values ('one', 'default', '', 0, 1, null, 0, '', 1, x'', 1, x'', '', '', 1, 1);
+    pragma user_version = 1`);
+  database.close();
+  for (const _start of ["first", "second"]) {
+    const store = openSqliteStore(path);
+    assert.deepEqual(await store.runnableSessions(10), ["one"]);
+    assert.deepEqual(await store.parkedSessions(10), []);
+    assert.deepEqual(await store.listWaiting("default", undefined, 10), []);
+    await store.close();
+  }
+});
+
 test("whoever owned a session before the file was opened again is dead", async (context) => {
   const path = join(folder(context), "codeagent.db");
   const before = openSqliteStore(path);

@@ -253,6 +253,65 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       assert.deepEqual(await store.runnableSessions(10), ["one"]);
     });
 
+    test("a parked session is woken by a command, or looked at when its time has come", async (context) => {
+      const store = await open(context);
+      for (const id of ["one", "two", "three"]) await store.createSession(session(id));
+      assert.equal(await store.park("one", (await claimed(store, "one")).fence, 7000, []), false);
+      assert.equal(await store.park("two", (await claimed(store, "two")).fence, 6000, []), false);
+      await claimed(store, "three");
+      assert.deepEqual(await store.runnableSessions(10), []);
+      const parked = [
+        { sessionId: "two", wakeAtMs: 6000 },
+        { sessionId: "one", wakeAtMs: 7000 },
+      ];
+      assert.deepEqual(await store.parkedSessions(10), parked);
+      assert.deepEqual(await store.parkedSessions(1), parked.slice(0, 1));
+
+      await store.send(entry("one", "answer", { kind: "answer" }));
+      assert.deepEqual(await store.runnableSessions(10), ["one"]);
+      assert.deepEqual(
+        (await store.readInbox("one")).map(({ key, kind }) => [key, kind]),
+        [["answer", "answer"]],
+      );
+      const again = await claimed(store, "one");
+      assert.deepEqual(await store.parkedSessions(10), parked.slice(0, 1), "who is owned is not parked");
+      await store.send(entry("one", "turn"));
+      assert.equal(await store.park("one", again.fence, 8000, ["answer"]), true, "a turn has come that was not seen");
+      const third = await claimed(store, "one");
+      assert.equal(await store.park("one", third.fence, 8000, ["answer", "turn"]), false);
+      assert.equal(await store.park("one", again.fence, 9000, []), false, "who was fenced parks nothing");
+      await store.release("one", (await claimed(store, "one")).fence, true);
+      assert.deepEqual(await store.parkedSessions(10), parked.slice(0, 1), "who goes on is parked no more");
+    });
+
+    test("sessions that wait for an answer are listed by how long they wait", async (context) => {
+      const store = await open(context);
+      const waits = async (id: string, since: number | null | undefined, tenant = "default") => {
+        await store.createSession(session(id, { tenant }));
+        const claim = await claimed(store, id);
+        const note = { summary: bytes(`summary of ${id}`), ...(since === undefined ? {} : { waitingSinceMs: since }) };
+        await append(store, id, claim, ["request-opened"], note);
+        await append(store, id, claim, ["tool-finished"]);
+        return claim;
+      };
+      await waits("b", 500);
+      const a = await waits("a", 500);
+      await waits("c", 400);
+      await waits("never", undefined);
+      await waits("foreign", 100, "another");
+      const list = async (after?: { waitingSinceMs: number; sessionId: string }, limit = 10) =>
+        (await store.listWaiting("default", after, limit)).map(
+          ({ sessionId, waitingSinceMs, summary }) => `${sessionId} ${waitingSinceMs} ${text(summary)}`,
+        );
+      assert.deepEqual(await list(), ["c 400 summary of c", "a 500 summary of a", "b 500 summary of b"]);
+      assert.deepEqual(await list(undefined, 1), ["c 400 summary of c"]);
+      assert.deepEqual(await list({ waitingSinceMs: 500, sessionId: "a" }), ["b 500 summary of b"]);
+      await append(store, "a", a, ["request-resolved"], { waitingSinceMs: null });
+      assert.deepEqual(await list(), ["c 400 summary of c", "b 500 summary of b"]);
+      await store.deleteSession("default", "c");
+      assert.deepEqual(await list(), ["b 500 summary of b"]);
+    });
+
     test("a fork has the beginning of the log and goes its own way", async (context) => {
       const store = await open(context);
       await store.createSession(session("one"));
