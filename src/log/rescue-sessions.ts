@@ -23,7 +23,7 @@ const columns = {
   sessions: [
     ...["id", "tenant", "parent_id", "parent_seq", "next_seq", "epoch", "token", "runnable", "config"],
     ...["config_version", "summary", "request_id", "request_hash", "created_at", "updated_at"],
-    ...["wake_at", "waiting_since"],
+    ...["wake_at", "waiting_since", "placement", "deaths", "held_until"],
   ],
   events: ["session_id", "seq", "epoch", "turn_id", "kind", "body", "at"],
   inbox: [...["n", "session_id", "key", "kind", "turn_id", "principal", "body", "hash", "at", "taken_at", "first_seq"]],
@@ -62,7 +62,15 @@ export function rescueSessions(
       continue;
     }
     // A file of an earlier version knows of nothing that waits.
-    add("sessions", { wake_at: null, waiting_since: null, ...row, owner: null });
+    add("sessions", {
+      wake_at: null,
+      waiting_since: null,
+      placement: "",
+      deaths: 0,
+      held_until: null,
+      ...row,
+      owner: null,
+    });
     const { through, finished } = copyLog(source, add, session.id, session.head);
     heads.set(session.id, through);
     if (through === session.head) continue;

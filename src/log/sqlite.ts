@@ -7,15 +7,19 @@ import {
   type Append,
   type Claim,
   type Fence,
+  heldForGood,
+  heldUntil,
   type InboxEntry,
   inboxKinds,
   type NewInboxEntry,
   type NewSession,
+  progressKinds,
   type SentEntry,
   type SessionPosition,
   type Store,
   type StoredEvent,
   type StoredSession,
+  type StoreListener,
   type WaitingPosition,
 } from "./store.ts";
 
@@ -49,6 +53,9 @@ const migrations: Readonly<Record<number, string>> = {
   2: `
 alter table sessions add column wake_at bigint;
 alter table sessions add column waiting_since bigint;
+alter table sessions add column placement text not null default '';
+alter table sessions add column deaths bigint not null default 0;
+alter table sessions add column held_until bigint;
 create index sessions_parked on sessions (wake_at) where wake_at is not null;
 create index sessions_waiting on sessions (tenant, waiting_since, id) where waiting_since is not null;
 `,
@@ -75,6 +82,7 @@ interface Write {
  */
 export function openSqliteStore(path: string): Store {
   const database = new DatabaseSync(path);
+  let heldBack: readonly string[];
   try {
     database.exec("pragma journal_mode = wal; pragma synchronous = full; pragma busy_timeout = 5000");
     const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
@@ -87,12 +95,27 @@ export function openSqliteStore(path: string): Store {
     database.exec("begin immediate");
     createTables(database);
     database.exec("commit");
-    database.exec("update sessions set owner = null where owner is not null");
+    heldBack = freeSessionsOfTheDead(database);
   } catch (error) {
     database.close();
     throw error;
   }
-  return new SqliteStore(database);
+  return new SqliteStore(database, heldBack);
+}
+
+/** Returns the sessions that nobody is to claim any more since their owners keep dying. */
+function freeSessionsOfTheDead(database: DatabaseSync): string[] {
+  const heldBack: string[] = [];
+  const free = database.prepare("update sessions set owner = null, deaths = ?, held_until = ? where id = ?");
+  database.exec("begin immediate");
+  for (const row of database.prepare("select id, deaths from sessions where owner is not null").all()) {
+    const deaths = numberOf(row, "deaths") + 1;
+    const until = heldUntil(deaths, Date.now());
+    free.run(deaths, until ?? null, textOf(row, "id"));
+    if (until === heldForGood) heldBack.push(textOf(row, "id"));
+  }
+  database.exec("commit");
+  return heldBack;
 }
 
 /** Makes the tables of this version out of those that are there, or of none. To be called inside a transaction. */
@@ -108,11 +131,18 @@ class SqliteStore implements Store {
   readonly #statements = new Map<string, StatementSync>();
   readonly #commits: GroupCommit<Write>;
   readonly #replica = randomBytes(12).toString("hex");
+  readonly shared = false;
+  readonly #heldBack: readonly string[];
   #closed = false;
 
-  constructor(database: DatabaseSync) {
+  constructor(database: DatabaseSync, heldBack: readonly string[]) {
     this.#database = database;
+    this.#heldBack = heldBack;
     this.#commits = new GroupCommit((writes) => this.#commit(writes));
+  }
+
+  async start(listener: StoreListener): Promise<void> {
+    for (const sessionId of this.#heldBack) listener.heldBack(sessionId, true);
   }
 
   createSession(session: NewSession) {
@@ -221,6 +251,8 @@ class SqliteStore implements Store {
         entry.atMs,
       );
       this.#run("update sessions set runnable = 1 where id = ?", entry.sessionId);
+      if (entry.kind === "cancel")
+        this.#run("update sessions set deaths = 0, held_until = null where id = ?", entry.sessionId);
       return { inserted: true, turnId: entry.turnId, hash: entry.hash, firstSeq: undefined, headSeq };
     });
   }
@@ -253,8 +285,9 @@ class SqliteStore implements Store {
 
   claim(sessionId: string): Promise<Claim | undefined> {
     return this.#write(sessionId, () => {
-      const before = this.#get("select owner, token from sessions where id = ?", sessionId);
+      const before = this.#get("select owner, token, held_until from sessions where id = ?", sessionId);
       if (before === undefined || before["owner"] !== null) return undefined;
+      if (before["held_until"] !== null && numberOf(before, "held_until") > Date.now()) return undefined;
       const token = randomBytes(16).toString("hex");
       const row = this.#get(
         "update sessions set owner = ?, epoch = epoch + 1, token = ?, runnable = 1, wake_at = null where id = ? and owner is null returning epoch, next_seq, config",
@@ -272,14 +305,15 @@ class SqliteStore implements Store {
     });
   }
 
-  release(sessionId: string, fence: Fence, unfinished: boolean): Promise<boolean> {
+  release(sessionId: string, fence: Fence, unfinished: boolean, pauseMs = 0): Promise<boolean> {
     return this.#write(sessionId, () => {
       const waits =
         unfinished ||
         this.#get("select 1 from inbox where session_id = ? and taken_at is null limit 1", sessionId) !== undefined;
       const released = this.#run(
-        "update sessions set owner = null, runnable = ? where id = ? and epoch = ? and token = ?",
+        "update sessions set owner = null, runnable = ?, held_until = ? where id = ? and epoch = ? and token = ?",
         waits ? 1 : 0,
+        pauseMs > 0 ? Date.now() + pauseMs : null,
         sessionId,
         fence.epoch,
         fence.token,
@@ -334,16 +368,21 @@ class SqliteStore implements Store {
   append(append: Append): Promise<{ readonly baseSeq: number } | undefined> {
     return this.#write(append.sessionId, () => {
       const count = append.events.length;
+      const progress = append.events.some(({ kind }) => progressKinds.has(kind));
       const row = this.#get(
-        "update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary), waiting_since = iif(?, ?, waiting_since) where id = ? and epoch = ? and token = ? returning next_seq",
+        `update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary),
+           waiting_since = iif(?, ?, waiting_since), deaths = iif(?, 0, deaths)
+         where id = ? and epoch = ? and token = ? and next_seq = coalesce(?, next_seq) returning next_seq`,
         count,
         append.atMs,
         append.summary ?? null,
         append.waitingSinceMs === undefined ? 0 : 1,
         append.waitingSinceMs ?? null,
+        progress ? 1 : 0,
         append.sessionId,
         append.fence.epoch,
         append.fence.token,
+        append.firstSeq ?? null,
       );
       if (row === undefined) return undefined;
       const baseSeq = numberOf(row, "next_seq") - count;
@@ -375,7 +414,11 @@ class SqliteStore implements Store {
 
   async runnableSessions(limit: number): Promise<readonly string[]> {
     return this.#reading("", () =>
-      this.#all("select id from sessions where runnable = 1 and owner is null order by id limit ?", limit),
+      this.#all(
+        "select id from sessions where runnable = 1 and owner is null and coalesce(held_until, 0) <= ? order by id limit ?",
+        Date.now(),
+        limit,
+      ),
     ).map((row) => textOf(row, "id"));
   }
 
@@ -431,8 +474,8 @@ class SqliteStore implements Store {
     const created =
       this.#run(
         `insert into sessions (id, tenant, parent_id, parent_seq, next_seq, owner, epoch, token, runnable, config,
-           config_version, summary, request_id, request_hash, created_at, updated_at)
-         values (?, ?, ?, ?, ?, null, 0, '', 0, ?, 1, ?, ?, ?, ?, ?) on conflict (id) do nothing`,
+           config_version, summary, request_id, request_hash, created_at, updated_at, placement)
+         values (?, ?, ?, ?, ?, null, 0, '', 0, ?, 1, ?, ?, ?, ?, ?, ?) on conflict (id) do nothing`,
         session.sessionId,
         session.tenant,
         session.parentId,
@@ -444,6 +487,7 @@ class SqliteStore implements Store {
         session.requestHash,
         session.atMs,
         session.atMs,
+        session.placement ?? "",
       ) > 0;
     if (created) this.#insertBlobs(session.sessionId, session.blobs);
     const row = this.#get(`${selectSession} where id = ?`, session.sessionId);
@@ -589,6 +633,7 @@ function storedSession(row: Row): StoredSession {
     requestId: textOf(row, "request_id"),
     requestHash: textOf(row, "request_hash"),
     waitingTurns: numberOf(row, "waiting_turns"),
+    heldBack: row["held_until"] === heldForGood,
     createdMs: numberOf(row, "created_at"),
     updatedMs: numberOf(row, "updated_at"),
   };

@@ -6,6 +6,14 @@
  * room and `unavailable` when the store can't be reached.
  */
 export interface Store {
+  /** Whether other processes work on the same sessions; `start` has to be called then before anything else. */
+  readonly shared: boolean;
+  /**
+   * Makes this process known to those that share the store and begins to tell the listener what they do; a store that is
+   * not shared tells it at most `heldBack`. To be called once.
+   */
+  start(listener: StoreListener): Promise<void>;
+
   /**
    * Creates a session. When the tenant's request id has made a session before, or the session id is taken, nothing changes
    * and that session is returned.
@@ -47,8 +55,9 @@ export interface Store {
   /**
    * Gives ownership up; says whether there is more to do, so that somebody should claim again.
    * @param unfinished a turn was begun and has not finished
+   * @param pauseMs for how long nobody is to claim it; default not at all
    */
-  release(sessionId: string, fence: Fence, unfinished: boolean): Promise<boolean>;
+  release(sessionId: string, fence: Fence, unfinished: boolean, pauseMs?: number): Promise<boolean>;
   /**
    * Gives ownership up of a session whose turn waits for an answer. It is not runnable until a command comes; says
    * whether one that is not among `seenKeys` is there already, so that somebody should claim again.
@@ -63,7 +72,10 @@ export interface Store {
    * `after` is the last of the page before.
    */
   listWaiting(tenant: string, after: WaitingPosition | undefined, limit: number): Promise<readonly WaitingSession[]>;
-  /** The only way to write a log. `undefined`: fenced, somebody else owns the session now; write nothing more. */
+  /**
+   * The only way to write a log. `undefined`: fenced, somebody else owns the session now, or the log does not end before
+   * `firstSeq`; write nothing more.
+   */
   append(append: Append): Promise<{ readonly baseSeq: number } | undefined>;
   /** Sessions with waiting commands or an unfinished turn that nobody alive owns. */
   runnableSessions(limit: number): Promise<readonly string[]>;
@@ -75,9 +87,55 @@ export interface Store {
   /** The bytes kept beside the log under their digest. */
   readBlob(sessionId: string, digest: string): Promise<Uint8Array | undefined>;
 
-  /** Waits for what was begun, then closes. */
+  /** Waits for what was begun, then closes. Sessions still owned by this process are free for others at once. */
   close(): Promise<void>;
 }
+
+/** What a store tells its process. None of these throws or waits. */
+export interface StoreListener {
+  /** Another process committed events up to this one. May come again, late or out of order. */
+  grown(sessionId: string, headSeq: number): void;
+  /** There is something to do in a session that nobody owns. */
+  runnable(sessionId: string): void;
+  /** A command came for a session that this process owns. */
+  commanded(sessionId: string): void;
+  deleted(sessionId: string): void;
+  /** The log ends before an event that was seen here: the database lost what it had committed. */
+  shortened(sessionId: string, headSeq: number): void;
+  /** A session is held back for good (`StoredSession.heldBack`); `here` when it was this process that found out. */
+  heldBack(sessionId: string, here: boolean): void;
+  /**
+   * Others may take this process for dead: it has to stop at once what it does in sessions, and write nothing about it.
+   * It may claim again later.
+   */
+  fenced(): void;
+  /** The sessions somebody reads here, each with the last event known. */
+  watched(): Iterable<readonly [sessionId: string, headSeq: number]>;
+}
+
+/** Version of what builds write into logs; a session that a newer build wrote is not claimed by an older one. */
+export const stateVersion = 1;
+
+/** How many owners may die in a row before a session is held back for longer and longer, and then for good. */
+const deathsBeforePause = 3;
+const deathsBeforeHold = 8;
+
+/** Stands for ever. */
+export const heldForGood = Number.MAX_SAFE_INTEGER;
+
+/**
+ * Until when nobody is to claim a session whose owners died one after another without getting anywhere, so that one that
+ * kills its process does not kill them all.
+ * @param deaths at least 1
+ * @returns milliseconds since 1970; `undefined` for no pause
+ */
+export function heldUntil(deaths: number, nowMs: number): number | undefined {
+  if (deaths >= deathsBeforeHold) return heldForGood;
+  return deaths < deathsBeforePause ? undefined : nowMs + 1000 * 2 ** (deaths - deathsBeforePause);
+}
+
+/** Events after which an owner has got somewhere. */
+export const progressKinds: ReadonlySet<string> = new Set(["step-finished", "tool-finished", "turn-finished"]);
 
 /** Says who may write a log: changes with every claim, so that an owner that was declared dead can't write. */
 export interface Fence {
@@ -97,6 +155,8 @@ export interface NewSession {
   /** Idempotency key of the request that creates it, empty for none, and a hash of its payload. */
   readonly requestId: string;
   readonly requestHash: string;
+  /** Only processes of that name claim it; empty or absent means any. */
+  readonly placement?: string;
   readonly atMs: number;
 }
 
@@ -114,6 +174,8 @@ export interface StoredSession {
   readonly requestHash: string;
   /** Turns in the inbox. */
   readonly waitingTurns: number;
+  /** Its owners died so often that nobody claims it any more; a command of kind `cancel` frees it. */
+  readonly heldBack: boolean;
   readonly createdMs: number;
   readonly updatedMs: number;
 }
@@ -194,6 +256,8 @@ export interface Append {
   readonly sessionId: string;
   readonly fence: Fence;
   readonly events: readonly { readonly kind: string; readonly body: Uint8Array }[];
+  /** The number that the first event has to get; absent when any will do. */
+  readonly firstSeq?: number;
   readonly turnId: string;
   readonly atMs: number;
   /** Bytes kept beside the log, for what is too large for an event. */

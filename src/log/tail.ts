@@ -25,9 +25,10 @@ export class Tail {
     return this.#headSeq;
   }
 
-  /** Adds events that were committed; they follow the head without a gap. */
+  /** Adds events that were committed; they follow the head without a gap. What was heard of already is left out. */
   publish(records: readonly LogRecord[]): void {
     for (const record of records) {
+      if (record.seq <= this.#headSeq) continue;
       if (record.seq !== this.#headSeq + 1) throw new Error(`event ${record.seq} does not follow ${this.#headSeq}`);
       this.#records.push(record);
       this.#headSeq = record.seq;

@@ -19,6 +19,7 @@ export function storedLog(store: Store, sessionId: string, fence: Fence, tail: T
       const done = await store.append({
         sessionId,
         fence,
+        firstSeq: first.seq,
         turnId,
         atMs: records.at(-1)?.timeMs ?? first.timeMs,
         events: records.map((record) => ({

@@ -354,6 +354,29 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       assert.deepEqual(Uint8Array.from(event?.body ?? []), body);
     });
 
+    test("an append that does not go where its owner believes the log ends writes nothing", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const claim = await claimed(store, "one");
+      assert.deepEqual(await append(store, "one", claim, ["a"], { firstSeq: 1 }), { baseSeq: 1 });
+      assert.equal(await append(store, "one", claim, ["c"], { firstSeq: 3 }), undefined);
+      assert.deepEqual(await append(store, "one", claim, ["b"], { firstSeq: 2 }), { baseSeq: 2 });
+    });
+
+    test("a session that was given up with a pause is left alone for that time; a cancel ends the pause", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      await store.send(entry("one", "a"));
+      const claim = await claimed(store, "one");
+      await store.release("one", claim.fence, true, 600_000);
+      assert.deepEqual(await store.runnableSessions(10), []);
+      assert.equal(await store.claim("one"), undefined);
+      assert.equal((await store.readSession("default", "one"))?.heldBack, false);
+      await store.send(entry("one", "x", { kind: "cancel" }));
+      assert.deepEqual(await store.runnableSessions(10), ["one"]);
+      assert.notEqual(await store.claim("one"), undefined);
+    });
+
     test("a closed store refuses to write", async (context) => {
       const store = await open(context);
       await store.createSession(session("one"));
