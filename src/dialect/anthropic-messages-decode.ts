@@ -7,7 +7,7 @@ import type { DecodeContext } from "./dialect.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "./json.ts";
 import { elementSlices, memberSlices } from "./json-slices.ts";
 import { pairedText } from "./paired-text.ts";
-import { faultFromJson, type UpstreamFault, upstreamError } from "./upstream-error.ts";
+import { faultFromJson, firstOf, type UpstreamFault, upstreamError } from "./upstream-error.ts";
 
 /**
  * Reads a streamed answer. It is whole with its `message_stop` (or a gateway's `[DONE]`), and also when the stream ends
@@ -41,9 +41,9 @@ export async function* decodeStream(
 /** Reads an answer that came as one JSON body. */
 export function decodeWhole(bodyText: string, context: DecodeContext): ChatEvent[] {
   const body = parseJson(bodyText);
-  if (!isJsonObject(body)) throw unreadable("an answer that is no JSON object", bodyText, context);
   const fault = faultOf(body);
   if (fault !== undefined) throw upstreamError(fault, context);
+  if (!isJsonObject(body)) throw unreadable("an answer that is no JSON object", bodyText, context);
   if (!Array.isArray(body["content"])) throw unreadable("an answer without content", bodyText, context);
   const answer = anthropicAnswer(context);
   answer.readWhole(body, bodyText);
@@ -70,7 +70,8 @@ const statusOfType: Readonly<Record<string, number>> = {
   overloaded_error: 529,
 };
 
-function faultOf(value: unknown): UpstreamFault | undefined {
+function faultOf(told: unknown): UpstreamFault | undefined {
+  const value = firstOf(told);
   if (isJsonObject(value) && value["type"] === "message") return undefined;
   const fault = faultFromJson(value);
   if (fault === undefined) return undefined;
@@ -93,12 +94,17 @@ function readMessage(answer: Answer, message: SseMessage, context: DecodeContext
     return;
   }
   const event = parseJson(data);
-  if (message.event === "error" || objectOf(event)["type"] === "error") {
+  if (message.event === "error" || objectOf(firstOf(event))["type"] === "error") {
     if (event === undefined && message.unterminated) return;
     throw upstreamError(faultOf(event) ?? { message: data, type: "", code: "" }, context);
   }
-  if (isJsonObject(event)) answer.read(event, data);
-  else if (!message.unterminated) throw unreadable("an event that is no JSON object", data, context);
+  if (isJsonObject(event)) {
+    answer.read(event, data);
+    return;
+  }
+  const fault = faultOf(event);
+  if (fault !== undefined) throw upstreamError(fault, context);
+  if (!message.unterminated) throw unreadable("an event that is no JSON object", data, context);
 }
 
 function cutOff(context: DecodeContext): AgentError {

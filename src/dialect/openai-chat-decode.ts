@@ -33,14 +33,21 @@ export async function* decodeStream(
     if (answer.done()) return;
   }
   if (!answer.finished()) throw cutOff(context);
-  answer.finish();
+  let failure: unknown;
+  try {
+    answer.finish();
+  } catch (error) {
+    failure = error;
+  }
   yield answer.take();
+  if (failure !== undefined) throw failure;
 }
 
 /** Reads an answer that came as one JSON body. */
 export function decodeWhole(bodyText: string, context: DecodeContext): ChatEvent[] {
   const body = parseJson(bodyText);
-  if (!isJsonObject(body)) throw unreadable("an answer that is no JSON object", bodyText, context);
+  if (!isJsonObject(body))
+    throw faultIn(body, context) ?? unreadable("an answer that is no JSON object", bodyText, context);
   const answer = openaiChatAnswer(context);
   answer.read(body, bodyText);
   if (arrayOf(body["choices"]).length === 0) throw unreadable("an answer without choices", bodyText, context);
@@ -62,8 +69,18 @@ function readMessage(answer: Answer, message: SseMessage, context: DecodeContext
     const fault = faultFromJson(chunk) ?? { message: data, type: "", code: "" };
     throw upstreamError(fault, context);
   }
-  if (isJsonObject(chunk)) answer.read(chunk, data);
-  else if (!message.unterminated) throw unreadable("an event that is no JSON object", data, context);
+  if (isJsonObject(chunk)) {
+    answer.read(chunk, data);
+    return;
+  }
+  const told = faultIn(chunk, context);
+  if (told !== undefined) throw told;
+  if (!message.unterminated) throw unreadable("an event that is no JSON object", data, context);
+}
+
+function faultIn(value: unknown, context: DecodeContext): AgentError | undefined {
+  const fault = faultFromJson(value);
+  return fault === undefined ? undefined : upstreamError(fault, context);
 }
 
 function cutOff(context: DecodeContext): AgentError {
@@ -93,6 +110,8 @@ interface ToolCall {
   held: string;
   argumentsText: string;
   started: boolean;
+  /** An empty object that is held back: some gateways send one before the arguments. */
+  emptyObject: string;
 }
 
 /** The state of one answer: chunks in by `read`, events out by `take`; `finish` closes it. */
@@ -112,6 +131,8 @@ function openaiChatAnswer(context: DecodeContext) {
   /** Text or a call has begun. */
   let answered = false;
   let thinkingField = "";
+  /** Their URLs: a stream's end may repeat what was streamed. */
+  const images = new Set<string>();
   const details = reasoningDetails();
   /** The `reasoning_details` of a whole answer, as they came. */
   let wholeDetails = "";
@@ -132,8 +153,8 @@ function openaiChatAnswer(context: DecodeContext) {
     for (const [place, choice] of arrayOf(chunk["choices"]).entries()) {
       if (isJsonObject(choice)) readChoice(choice, () => choiceSlice(source, place));
     }
-    const fault = faultFromJson(chunk);
-    if (fault !== undefined) throw upstreamError(fault, context);
+    const fault = faultIn(chunk, context);
+    if (fault !== undefined) throw fault;
   };
 
   const readResponse = (chunk: JsonObject): void => {
@@ -183,9 +204,10 @@ function openaiChatAnswer(context: DecodeContext) {
       };
       readDelta(message, keepWhole, () => memberOf(source(), "message"));
     }
-    const fault = faultFromJson({ error: choice["error"] });
-    if (fault !== undefined) throw upstreamError(fault, context);
+    const fault = faultIn({ error: choice["error"] }, context);
+    if (fault !== undefined) throw fault;
     finishWord = textOf(choice["finish_reason"]) || finishWord;
+    if (finishWord !== "") releaseArguments();
   };
 
   /** @param keepDetails takes the `reasoning_details` as they came. */
@@ -196,6 +218,7 @@ function openaiChatAnswer(context: DecodeContext) {
     readContent(delta["content"]);
     addText("text", textOf(objectOf(delta["audio"])["transcript"]));
     addText("refusal", textOf(delta["refusal"]));
+    for (const image of arrayOf(delta["images"])) addImage(objectOf(image));
     for (const call of arrayOf(delta["tool_calls"])) {
       if (isJsonObject(call)) readToolCall(call);
     }
@@ -246,14 +269,27 @@ function openaiChatAnswer(context: DecodeContext) {
 
   const addText = (key: "text" | "refusal", text: string): void => {
     if (text === "") return;
+    releaseArguments();
     beginAnswer();
     const index = at(key);
     const paired = whole.add(index, text);
     if (paired !== "") pushDelta({ type: "text-delta", index, text: paired });
   };
 
+  /** An image the model made (openrouter.ai/docs/features/multimodal/image-generation). */
+  const addImage = (part: JsonObject): void => {
+    const { image_url: image } = part;
+    const url = textOf(image) || textOf(objectOf(image)["url"]);
+    if (url === "" || images.has(url)) return;
+    images.add(url);
+    releaseArguments();
+    beginAnswer();
+    events.push({ type: "block", index: at(`image ${images.size}`), block: { type: "image", url } });
+  };
+
   const addThinking = (text: string): void => {
     if (text === "") return;
+    releaseArguments();
     said = true;
     thinkingRun ??= { index: at(`thinking ${thinkingRuns}`), text: "" };
     const { index } = thinkingRun;
@@ -323,6 +359,7 @@ function openaiChatAnswer(context: DecodeContext) {
     addPieces(tags?.flush() ?? []);
     beginAnswer();
     const call = callOf(delta["index"], id, name, argumentsText);
+    if (call !== lastCall) releaseArguments();
     lastCall = call;
     if (!call.started) {
       call.id ||= id;
@@ -358,6 +395,7 @@ function openaiChatAnswer(context: DecodeContext) {
       held: "",
       argumentsText: "",
       started: false,
+      emptyObject: "",
     };
     allCalls.push(call);
     if (indexed) calls.set(`index ${index}`, call);
@@ -375,14 +413,34 @@ function openaiChatAnswer(context: DecodeContext) {
     call.held = "";
   };
 
-  const addArguments = (call: ToolCall, text: string): void => {
-    if (text === "") return;
+  const addArguments = (call: ToolCall, added: string): void => {
+    if (added === "") return;
+    if (call.argumentsText === added && added.trim() === "{}") {
+      call.emptyObject = added;
+      return;
+    }
+    const begins = call.emptyObject !== "" && added.trimStart().startsWith("{");
+    const text = begins ? added : call.emptyObject + added;
+    if (begins) call.argumentsText = added;
+    call.emptyObject = "";
+    pushArguments(call, text);
+  };
+
+  /** What is held back of the last call: nothing more of its arguments follows directly. */
+  const releaseArguments = (): void => {
+    if (lastCall === undefined || lastCall.emptyObject === "") return;
+    pushArguments(lastCall, lastCall.emptyObject);
+    lastCall.emptyObject = "";
+  };
+
+  const pushArguments = (call: ToolCall, text: string): void => {
     const argumentsText = whole.add(call.index, text);
     if (argumentsText !== "") pushDelta({ type: "tool-call-delta", index: call.index, argumentsText });
   };
 
   const finish = (): void => {
     doneSeen = true;
+    releaseArguments();
     addPieces(tags?.flush() ?? []);
     closeThinking();
     for (const call of allCalls) {
@@ -390,8 +448,9 @@ function openaiChatAnswer(context: DecodeContext) {
       if (call.name === "") throw unreadable("a tool call without a name", call.held || call.id, context);
       startCall(call);
     }
-    if (finishWord === "error")
-      throw upstreamError({ message: "the model stopped with an error", type: "", code: "" }, context);
+    releaseArguments();
+    const failure = failureWords.get(finishWord);
+    if (failure !== undefined) throw upstreamError({ message: failure, type: "", code: "" }, context);
     events.push({
       type: "finish",
       finishReason: finishReasonOf(finishWord, allCalls.length > 0),
@@ -423,10 +482,41 @@ function choiceSlice(source: string, place: number): string {
   return elementSlices(memberOf(source, "choices"))[place] ?? "";
 }
 
+/**
+ * Words that end an answer which is not whole: DeepSeek's (api-docs.deepseek.com, "Create Chat Completion",
+ * `finish_reason`), Z.ai's (docs.z.ai, "Chat Completion", `finish_reason`) and those of gateways.
+ */
+const failureWords: ReadonlyMap<string, string> = new Map([
+  ["error", "the model stopped with an error"],
+  ["insufficient_system_resource", "the answer was interrupted (insufficient_system_resource)"],
+  ["network_error", "the answer was interrupted (network_error)"],
+]);
+
+/** Those of OpenAI, Mistral and Z.ai, and Gemini's own (ai.google.dev/api/generate-content, "FinishReason"). */
+const lengthWords: ReadonlySet<string> = new Set([
+  "length",
+  "max_tokens",
+  "model_length",
+  "model_context_window_exceeded",
+]);
+const filterWords: ReadonlySet<string> = new Set([
+  "content_filter",
+  "content_filtered",
+  "sensitive",
+  "safety",
+  "image_safety",
+  "recitation",
+  "blocklist",
+  "prohibited_content",
+  "spii",
+  "refusal",
+]);
+
 /** What an answer holds says more than the word it ends with: forced calls end with `stop` at some endpoints. */
-function finishReasonOf(word: string, hasCalls: boolean): FinishReason {
-  if (word === "length" || word === "max_tokens" || word === "model_length") return "length";
-  if (word === "content_filter") return "content_filter";
+function finishReasonOf(told: string, hasCalls: boolean): FinishReason {
+  const word = told.toLowerCase().replaceAll("-", "_");
+  if (lengthWords.has(word)) return "length";
+  if (filterWords.has(word)) return "content_filter";
   return hasCalls ? "tool_calls" : "stop";
 }
 

@@ -14,17 +14,21 @@ export function usageFromOpenaiChat(value: unknown): Usage | undefined {
   const total = countOf(value["total_tokens"]);
   if (prompt === undefined && completion === undefined && total === undefined) return undefined;
 
-  const cacheReadTokens =
+  const cached =
     countOf(promptDetails["cached_tokens"]) ??
     countOf(value["prompt_cache_hit_tokens"]) ??
     countOf(value["cached_tokens"]) ??
     countOf(value["cache_read_input_tokens"]);
-  const cacheCreationTokens =
-    countOf(promptDetails["cache_write_tokens"]) ?? countOf(value["cache_creation_input_tokens"]);
+  const written = countOf(promptDetails["cache_write_tokens"]) ?? countOf(value["cache_creation_input_tokens"]);
   const reasoning = countOf(completionDetails["reasoning_tokens"]) ?? countOf(value["reasoning_tokens"]);
 
-  const inputTokens = prompt;
-  const outputTokens = outputOf(prompt, completion, total, reasoning);
+  const inputTokens = inputOf(prompt, cached, completion, total);
+  const cacheReadTokens = atMost(cached, inputTokens);
+  const cacheCreationTokens = atMost(
+    written,
+    inputTokens === undefined ? undefined : inputTokens - (cacheReadTokens ?? 0),
+  );
+  const outputTokens = outputOf(inputTokens, completion, total, reasoning);
   const totalTokens =
     total ?? (inputTokens === undefined || outputTokens === undefined ? undefined : inputTokens + outputTokens);
   const cost = costNanoUsd(value);
@@ -37,6 +41,21 @@ export function usageFromOpenaiChat(value: unknown): Usage | undefined {
     ...(reasoning === undefined ? {} : { reasoningTokens: Math.min(reasoning, outputTokens ?? reasoning) }),
     ...(cost === undefined ? {} : { costNanoUsd: cost, priceSource: "provider" }),
   };
+}
+
+/** More cached than prompt: either the prompt is told without its cached part, which the total shows, or it is wrong. */
+function inputOf(
+  prompt: number | undefined,
+  cached: number | undefined,
+  completion: number | undefined,
+  total: number | undefined,
+): number | undefined {
+  if (prompt === undefined || cached === undefined || cached <= prompt || total === undefined) return prompt;
+  return total >= prompt + cached + (completion ?? 0) ? prompt + cached : prompt;
+}
+
+function atMost(count: number | undefined, most: number | undefined): number | undefined {
+  return count === undefined || most === undefined ? count : Math.min(count, most);
 }
 
 /** Some leave reasoning out of the completion; what is not input of the total tells. */

@@ -41,7 +41,9 @@ export async function* decodeStream(
 /** Reads an answer that came as one JSON body. */
 export function decodeWhole(bodyText: string, context: DecodeContext): ChatEvent[] {
   const body = parseJson(bodyText);
-  if (!isJsonObject(body)) throw unreadable("an answer that is no JSON object", bodyText, context);
+  if (!isJsonObject(body)) {
+    throw faultIn(body, context) ?? unreadable("an answer that is no JSON object", bodyText, context);
+  }
   const status = textOf(body["status"]);
   const output = body["output"];
   if (status !== "failed" && (body["error"] || !Array.isArray(output))) {
@@ -67,10 +69,20 @@ function readMessage(answer: Answer, message: SseMessage, context: DecodeContext
   if (type === "error" || (type === "" && isJsonObject(event) && isJsonObject(event["error"]))) {
     throw upstreamError(faultFromJson(event) ?? { message: data, type: "", code: "" }, context);
   }
-  if (isJsonObject(event)) answer.read(type, event, data);
-  else if (type !== "keepalive" && type !== "ping" && !message.unterminated) {
+  if (isJsonObject(event)) {
+    answer.read(type, event, data);
+    return;
+  }
+  const told = faultIn(event, context);
+  if (told !== undefined) throw told;
+  if (type !== "keepalive" && type !== "ping" && !message.unterminated) {
     throw unreadable("an event that is no JSON object", data, context);
   }
+}
+
+function faultIn(value: unknown, context: DecodeContext): AgentError | undefined {
+  const fault = faultFromJson(value);
+  return fault === undefined ? undefined : upstreamError(fault, context);
 }
 
 function unreadable(what: string, text: string, context: DecodeContext): AgentError {
@@ -95,6 +107,8 @@ interface Item {
   givenId: string;
   /** What was streamed of it. Of a call that is not announced yet it waits. */
   text: string;
+  /** Of a message: the text streamed of each of its parts. */
+  readonly parts: Map<unknown, string>;
   /** Of a message; some tell it only at its end. */
   phase: string;
   /** The phase its deltas told. */
@@ -135,10 +149,17 @@ function openaiResponsesAnswer(context: DecodeContext) {
         return;
       case "response.refusal.delta":
         refused = true;
-        addText(openFor(event, "message"), textOf(event["delta"]));
+        addPart(event, textOf(event["delta"]));
         return;
       case "response.output_text.delta":
-        addText(openFor(event, "message"), textOf(event["delta"]));
+        addPart(event, textOf(event["delta"]));
+        return;
+      case "response.output_text.done":
+        completePart(event, textOf(event["text"]));
+        return;
+      case "response.refusal.done":
+        refused = true;
+        completePart(event, textOf(event["refusal"]));
         return;
       case "response.reasoning_summary_text.delta":
         addReasoning(openFor(event, "reasoning"), `summary ${event["summary_index"] ?? 0}`, textOf(event["delta"]));
@@ -153,13 +174,15 @@ function openaiResponsesAnswer(context: DecodeContext) {
         completeArguments(openFor(event, "function_call"), textOf(event["arguments"]));
         return;
       case "response.completed":
+      case "response.done":
       case "response.incomplete":
       case "response.failed":
       case "response.cancelled": {
         const response = objectOf(event["response"]);
         // Some end every answer with the same event.
         const isWorse = ["incomplete", "failed", "cancelled"].includes(textOf(response["status"]));
-        const status = isWorse ? response["status"] : type.slice("response.".length);
+        const told = type === "response.done" ? "completed" : type.slice("response.".length);
+        const status = isWorse ? response["status"] : told;
         finish({ ...response, status }, memberSlices(source).get("response") ?? "");
         return;
       }
@@ -201,6 +224,7 @@ function openaiResponsesAnswer(context: DecodeContext) {
       name: "",
       givenId: "",
       text: "",
+      parts: new Map(),
       phase: "",
       toldPhase: "",
       part: "",
@@ -285,6 +309,21 @@ function openaiResponsesAnswer(context: DecodeContext) {
         raw: Buffer.from(source),
       },
     });
+  };
+
+  /** What a delta adds to one of the parts of a message. */
+  const addPart = (event: JsonObject, text: string): void => {
+    const item = openFor(event, "message");
+    if (item === undefined || text === "") return;
+    const part = event["content_index"] ?? 0;
+    item.parts.set(part, (item.parts.get(part) ?? "") + text);
+    addText(item, text);
+  };
+
+  /** A part of a message is told as a whole at its end, by some only there. */
+  const completePart = (event: JsonObject, text: string): void => {
+    const item = openFor(event, "message");
+    addPart(event, missingOf(text, item?.parts.get(event["content_index"] ?? 0) ?? ""));
   };
 
   const addText = (item: Item | undefined, text: string): void => {

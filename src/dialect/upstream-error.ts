@@ -14,12 +14,12 @@ export interface UpstreamFault {
 
 /** Reads the error of a body, in any of the shapes providers use; undefined where there is none. */
 export function faultFromText(bodyText: string): UpstreamFault | undefined {
-  const value = parseJson(bodyText);
-  return faultFromJson(Array.isArray(value) ? value[0] : value);
+  return faultFromJson(parseJson(bodyText));
 }
 
 /** As `faultFromText`, of a parsed value. */
-export function faultFromJson(value: unknown): UpstreamFault | undefined {
+export function faultFromJson(told: unknown): UpstreamFault | undefined {
+  const value = firstOf(told);
   if (!isJsonObject(value)) return undefined;
   const { error, detail, errors } = value;
   if (isJsonObject(error) && Object.keys(error).length > 0) return faultOf(error);
@@ -27,12 +27,17 @@ export function faultFromJson(value: unknown): UpstreamFault | undefined {
   const first = arrayOf(errors)[0];
   if (isJsonObject(first)) return faultOf(first);
   if (typeof first === "string") return faultOf({ ...value, message: first });
+  if ("choices" in value) return undefined;
   if (typeof detail === "string" && detail !== "") return faultOf({ ...value, message: detail });
   const problem = objectOf(arrayOf(detail)[0]);
   if (typeof problem["msg"] === "string") return faultOf({ ...value, message: problem["msg"] });
   if (isJsonObject(detail)) return faultOf(detail);
-  if (typeof value["message"] === "string" && !("choices" in value)) return faultOf(value);
-  return undefined;
+  return typeof value["message"] === "string" ? faultOf(value) : undefined;
+}
+
+/** The value itself, or of an array its first element: Google's OpenAI endpoint puts its errors into one. */
+export function firstOf(value: unknown): unknown {
+  return Array.isArray(value) ? arrayOf(value)[0] : value;
 }
 
 function faultOf(error: Readonly<Record<string, unknown>>): UpstreamFault {
@@ -69,8 +74,33 @@ export interface UpstreamErrorContext {
   readonly retryAfterMs?: number;
 }
 
-const contextWords =
-  /context[ _-]?(length|window|size)|too many (prompt |input )?tokens|too_many_prompt_tokens|(prompt|input|messages?) (is|are) too long|reduce the length|exceeds? the (available |maximum |model's )*context|maximum (allowed )?(number of )?(input |prompt )?tokens/i;
+/**
+ * How providers say that a request is longer than the model reads. By name: Anthropic (github.com/continuedev/continue
+ * issue 6080), Moonshot (github.com/MoonshotAI/kimi-cli issue 2011), SGLang (github.com/sgl-project/sglang issue 4048);
+ * xAI "maximum prompt length", Qwen "Range of input length", Z.ai "Prompt exceeds max length", Copilot and Gemini "token
+ * count", TGI "max_new_tokens".
+ */
+const contextWords = new RegExp(
+  [
+    "context[ _-]?(length|window|size|limit)",
+    "too many (prompt |input )?tokens",
+    "too_many_prompt_tokens",
+    "(prompt|input|messages?) (is|are) too long",
+    "reduce the length",
+    "exceeds? the (available |maximum |model's )*context",
+    "maximum (allowed )?(number of )?(input |prompt )?tokens",
+    "model token limit",
+    "maximum prompt length",
+    "range of input length",
+    "prompt exceeds? (the )?max(imum)? length",
+    "(prompt|input) (length|token count)\\b.{0,40} exceeds?\\b",
+    "inputs`? tokens \\+ `?max_new_tokens",
+  ].join("|"),
+  "i",
+);
+/** What is too much only now: many tokens in a minute are no long request. */
+const tooFastWords =
+  /per[ _-]?(second|sec|minute|min|hour|day)\b|\b[rt]p[smhd]\b|rate[ _-]?limit|too many requests|throttl|please wait/i;
 const authWords = /auth|api[ _-]?key|permission|forbidden/i;
 const rateWords = /rate[ _-]?limit|too many requests|throttl|quota/i;
 const busyWords = /overload|unavailable|server[ _-]?error|internal|timeout|capacity/i;
@@ -109,9 +139,12 @@ export function needsPayment(fault: UpstreamFault): boolean {
 
 function kindOf(status: number | undefined, fault: UpstreamFault): AgentErrorKind {
   const words = `${fault.code} ${fault.type}`;
+  const all = `${words} ${fault.message}`;
+  const isTooFast = tooFastWords.test(all);
+  const isTooLong = contextWords.test(all) && !isTooFast;
   if (status === undefined) {
-    if (contextWords.test(`${words} ${fault.message}`)) return "context_length";
-    if (rateWords.test(words)) return "rate_limited";
+    if (isTooLong) return "context_length";
+    if (rateWords.test(words) || (isTooFast && !rejectedWords.test(words))) return "rate_limited";
     if (busyWords.test(words)) return "provider_unavailable";
     if (authWords.test(words)) return "provider_auth";
     if (rejectedWords.test(words)) return "provider_rejected";
@@ -121,5 +154,5 @@ function kindOf(status: number | undefined, fault: UpstreamFault): AgentErrorKin
   if (status === 404) return "provider_not_found";
   if (status === 429) return "rate_limited";
   if (status === 408 || status === 409 || status >= 500) return "provider_unavailable";
-  return contextWords.test(`${words} ${fault.message}`) ? "context_length" : "provider_rejected";
+  return isTooLong ? "context_length" : "provider_rejected";
 }

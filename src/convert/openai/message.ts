@@ -217,9 +217,28 @@ function thinkingOf(fields: JsonObject, path: string): ContentBlock[] {
 }
 
 function saidOf(fields: JsonObject, path: string): ContentBlock[] {
-  const said = partsFromOpenAI(fields["content"], `${path}.content`, ["text", "refusal"]);
+  const said = saidParts(fields["content"], `${path}.content`);
   const refusal = readOptionalText(fields["refusal"], `${path}.refusal`) ?? "";
   return refusal === "" ? said : [...said, { type: "text", text: refusal }];
+}
+
+/** Parts of type `thinking` are Mistral's (docs.mistral.ai/capabilities/reasoning): their text is in parts again. */
+function saidParts(content: unknown, path: string): ContentBlock[] {
+  if (isAbsent(content) || typeof content === "string") return partsFromOpenAI(content, path, ["text", "refusal"]);
+  return readArray(content, path).map((part, index): ContentBlock => {
+    const partPath = `${path}[${index}]`;
+    const fields = readObject(part, partPath);
+    if (fields["type"] !== "thinking") return partFromOpenAI(part, partPath, ["text", "refusal"]);
+    const { thinking } = fields;
+    if (typeof thinking === "string") {
+      return { type: "thinking", thinking: readText(thinking, `${partPath}.thinking`) };
+    }
+    const texts = readArray(thinking, `${partPath}.thinking`).map((piece, place) => {
+      const piecePath = `${partPath}.thinking[${place}]`;
+      return readOptionalText(readObject(piece, piecePath)["text"], `${piecePath}.text`) ?? "";
+    });
+    return { type: "thinking", thinking: texts.join("") };
+  });
 }
 
 function callsOf(fields: JsonObject, path: string, functionCall: number): ToolUseBlock[] {

@@ -185,7 +185,11 @@ function stopFromOpenAI(stop: unknown): readonly string[] | undefined {
 function toolChoiceFromOpenAI(fields: JsonObject): string | undefined {
   const choice = fields["tool_choice"];
   if (isAbsent(choice)) return functionChoiceFromOpenAI(fields["function_call"]);
-  if (typeof choice === "string") return readWord(choice, ["none", "auto", "required"], "tool_choice");
+  if (typeof choice === "string") {
+    // "any" is Mistral's word (docs.mistral.ai/capabilities/function_calling).
+    const word = readWord(choice, ["none", "auto", "required", "any"], "tool_choice");
+    return word === "any" ? "required" : word;
+  }
   const choiceFields = readObject(choice, "tool_choice");
   readWord(choiceFields["type"], ["function"], "tool_choice.type");
   const called = readObject(choiceFields["function"], "tool_choice.function");

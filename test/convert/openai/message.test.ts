@@ -82,6 +82,28 @@ const inputs: [name: string, param: object, read: object][] = [
     { role: "function", name: "f", content: "4" },
     { role: "tool", blocks: [{ type: "tool_result", toolUseId: "function_f_1", content: "4" }], name: "f" },
   ],
+  [
+    "thinking in parts",
+    {
+      role: "assistant",
+      content: [
+        {
+          type: "thinking",
+          thinking: [{ type: "text", text: "Let me " }, { type: "reference" }, { type: "text", text: "see." }],
+        },
+        { type: "thinking", thinking: "Yes." },
+        { type: "text", text: "4" },
+      ],
+    },
+    {
+      role: "assistant",
+      blocks: [
+        { type: "thinking", thinking: "Let me see." },
+        { type: "thinking", thinking: "Yes." },
+        { type: "text", text: "4" },
+      ],
+    },
+  ],
   ["empty system prompt", { role: "system", content: "" }, { role: "system", blocks: [] }],
 ];
 describe("messages in OpenAI's shape are read", () => {
@@ -127,6 +149,11 @@ const badMessages: [field: string, param: unknown, says: RegExp][] = [
     "messages[3].tool_calls[0].function.name",
     { role: "assistant", tool_calls: [{ ...call, function: {} }] },
     /missing/,
+  ],
+  [
+    "messages[3].content[0].thinking",
+    { role: "assistant", content: [{ type: "thinking", thinking: 7 }] },
+    /must be an array/,
   ],
   ["messages[3].function_call.name", { role: "assistant", function_call: {} }, /is missing/],
 ];

@@ -55,6 +55,7 @@ const options: [params: object, read: GenerateOptions][] = [
   [{ seed: -3 }, { seed: -3 }],
   [{ parallel_tool_calls: false }, { parallelToolCalls: false }],
   [{ tool_choice: "required" }, { toolChoice: "required" }],
+  [{ tool_choice: "any" }, { toolChoice: "required" }],
   [{ tool_choice: { type: "function", function: { name: "f" } } }, { toolChoice: "f" }],
   [{ function_call: "none" }, { toolChoice: "none" }],
   [{ function_call: { name: "f" } }, { toolChoice: "f" }],
