@@ -7,6 +7,8 @@ export interface FunctionDefinition extends ToolDefinition {
   readonly source: string;
   /** Running it changes nothing, so it needs no approval and may run beside others. */
   readonly readOnly: boolean;
+  /** It changes files of the workspace and nothing else, which the mode `accept-edits` allows. */
+  readonly edits?: boolean;
   /** The longest one run may take. */
   readonly timeoutMs: number;
   /** What the output looks like, in words for the model. */
