@@ -271,6 +271,7 @@ function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => 
       model,
       dialect,
       features,
+      check: (request) => registry.check(resolved, request),
       refusal: () => registry.refusal(resolved),
       withholds: (message) => dialects[dialect].withholds(message, { provider, model }),
       async hasPrice() {

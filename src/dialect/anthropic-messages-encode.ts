@@ -37,8 +37,10 @@ import { sentArguments, sentName } from "./sent-call.ts";
  * - JSON without a schema has no mode here, so the model is told at the end of the system prompt, as it is of a schema
  *   where the provider does not hold it to one.
  *
- * @throws {AgentError} `invalid_request` for what Anthropic cannot be sent: audio, files of other types than PDF, image
- * and text, a thinking budget below 1024 or not below `maxTokens`, a forced tool beside a thinking budget
+ * - Of what Anthropic cannot read, such as audio, files of other types than PDF, image and text, only that it is left out
+ *   is said; see `unreadable`.
+ *
+ * @throws {AgentError} `invalid_request` for what Anthropic cannot be sent: a thinking budget below 1024 or not below `maxTokens`, a forced tool beside a thinking budget
  * (docs/en/build-with-claude/thinking-tool-workflows), an effort nobody knows, a schema that is no JSON object, no
  * message at all.
  */
@@ -523,7 +525,15 @@ function resultJson(id: string, result: ToolResultBlock): string {
   return `{${fields.join(",")}}`;
 }
 
-/** A tool's result cannot be refused, so what Anthropic does not read is named in words. */
+/** Why Anthropic cannot read a block of input; undefined where it can. New messages are refused for it. */
+export function unreadable(block: ContentBlock): string | undefined {
+  if (block.type === "audio") return `audio (${block.format}) cannot be sent to Anthropic; send its text`;
+  if (block.type !== "image" && block.type !== "file") return undefined;
+  const sent = attachment(block);
+  return typeof sent === "string" ? undefined : sent.problem;
+}
+
+/** Results of tools and what was said before cannot be refused, so what Anthropic does not read is named in words. */
 function resultPart(part: NonNullable<ToolResultBlock["parts"]>[number]): string[] {
   switch (part.type) {
     case "text":
@@ -547,13 +557,9 @@ function inputPieces(message: Message): Piece[] {
       case "text":
         return isBlank(block.text) ? [] : [{ kind: "text", json: textJson(block) }];
       case "image":
-      case "file": {
-        const sent = attachment(block);
-        if (typeof sent !== "string") throw invalidField("messages", sent.problem);
-        return [{ kind: "other", json: sent }];
-      }
+      case "file":
       case "audio":
-        throw invalidField("messages", `audio (${block.format}) cannot be sent to Anthropic; send its text`);
+        return resultPart(block).map((json) => ({ kind: "other", json }));
       case "tool_result":
       case "thinking":
       case "redacted_thinking":

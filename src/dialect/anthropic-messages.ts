@@ -1,5 +1,5 @@
 import { decodeError, decodeStream, decodeWhole } from "./anthropic-messages-decode.ts";
-import { encode } from "./anthropic-messages-encode.ts";
+import { encode, unreadable } from "./anthropic-messages-encode.ts";
 import type { Dialect } from "./dialect.ts";
 import { withholdsForeign } from "./origin.ts";
 
@@ -8,6 +8,7 @@ export const anthropicMessages = {
   id: "anthropic-messages",
   path: "/v1/messages",
   encode,
+  unreadable,
   withholds: (message, reader) => withholdsForeign(message, reader, "anthropic-messages"),
   decodeStream,
   decodeWhole,

@@ -1,5 +1,5 @@
 import type { ChatEvent } from "../chat/event.ts";
-import type { Message } from "../chat/message.ts";
+import type { ContentBlock, Message } from "../chat/message.ts";
 import type { ChatRequest } from "../chat/request.ts";
 import type { SseMessage } from "../stream/sse.ts";
 import { anthropicMessages } from "./anthropic-messages.ts";
@@ -38,6 +38,11 @@ export interface Dialect {
    * as the thinking of old turns, does not count.
    */
   withholds(message: Message, reader: Reader): boolean;
+  /**
+   * Why a block of a new message cannot be sent, as the end of a sentence; undefined where it can. In older messages such
+   * a block is replaced by words that say so, since they can't be refused any more.
+   */
+  unreadable(block: ContentBlock): string | undefined;
   /**
    * The events of a streamed answer, one array for each array of messages that says something.
    * @throws {AgentError} what the provider reports, `provider_protocol` for what cannot be read, and

@@ -235,7 +235,7 @@ function encodeInput(message: Message, quirks: Quirks, placed: ReadonlySet<ToolR
     if (block.type !== "tool_result") rest.push(block);
     else if (!placed?.has(block)) texts.push(encodeToolResult(block.toolUseId, block.content));
   }
-  if (rest.length === 0) return texts;
+  if (rest.every((block) => contentPart(block).length === 0) && rest.every(({ type }) => type !== "text")) return texts;
   if (rest.length === message.blocks.length) return [kept(message, quirks, "", () => encodeWhole(message, quirks))];
   texts.push(encodeContent(message.role === "tool" ? "user" : message.role, message.name, rest));
   return texts;
@@ -258,7 +258,12 @@ function encodeContent(role: string, name: string | undefined, blocks: readonly 
   const parts = blocks.flatMap(contentPart);
   const [first] = parts;
   const content = parts.length === 0 ? "" : parts.length === 1 && first?.type === "text" ? first.text : parts;
-  return JSON.stringify({ role, name: name || undefined, content });
+  return JSON.stringify({ role, name: speakerName(name), content });
+}
+
+/** OpenAI refuses white space and some signs in the name of a speaker, and names of more than 64 characters. */
+function speakerName(name: string | undefined): string | undefined {
+  return name?.replace(/[\s<|\\/>]+/g, "_").slice(0, 64) || undefined;
 }
 
 interface ContentPart {
@@ -322,7 +327,7 @@ function writeAssistant(message: Message, quirks: Quirks, reader: AssistantReade
   const opaque = reader.opaque ? own.opaque : "";
   const written = JSON.stringify({
     role: "assistant",
-    name: message.name || undefined,
+    name: speakerName(message.name),
     content: text === "" ? quirks.emptyContent : text,
     ...(opaque === "" ? {} : { reasoning_text: own.thinking || undefined, reasoning_opaque: opaque }),
     ...(thinking === "" && !(quirks.emptyThinking && calls.length > 0) ? {} : { [quirks.thinkingField]: thinking }),

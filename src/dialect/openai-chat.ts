@@ -9,6 +9,7 @@ export const openaiChat = {
   id: "openai-chat",
   path: "/chat/completions",
   encode,
+  unreadable: () => undefined,
   withholds: (message, reader) => withholdsForeign(message, reader, "openai-chat"),
   decodeStream,
   decodeWhole,

@@ -30,7 +30,7 @@ import { sentArguments, sentName, unusualNames } from "./sent-call.ts";
  * provider. `seed` has no place in this API and is left out; a budget of thinking tokens becomes the effort it stands
  * for (`effortOfBudget`).
  *
- * @throws {AgentError} `invalid_request` for a schema that is no JSON, an effort nobody knows, audio and stop sequences.
+ * @throws {AgentError} `invalid_request` for a schema that is no JSON, an effort nobody knows and stop sequences.
  */
 export function encode(request: ChatRequest, quirks: Quirks, provider: string): string {
   const { options, tools } = request;
@@ -247,7 +247,7 @@ function inputPart(block: ContentBlock): InputPart[] {
     case "file":
       return [{ type: "input_file", file_id: block.fileId, filename: block.filename, file_data: block.data }];
     case "audio":
-      throw invalidField("messages", "hold audio, which the Responses API does not take; send its transcript as text");
+      return [{ type: "input_text", text: "(left out: audio, which this model does not read)" }];
     // Results have items of their own; thinking, calls and unknown blocks are no input here.
     case "tool_result":
     case "thinking":
@@ -356,4 +356,10 @@ function decodeText(bytes: Uint8Array): string {
 
 function isText(block: ContentBlock): boolean {
   return block.type === "text";
+}
+
+/** Why the Responses API cannot read a block of input; undefined where it can. New messages are refused for it. */
+export function unreadable(block: ContentBlock): string | undefined {
+  if (block.type !== "audio") return undefined;
+  return "audio, which the Responses API does not take; send its transcript as text";
 }

@@ -1,6 +1,6 @@
 import type { Dialect } from "./dialect.ts";
 import { decodeStream, decodeWhole } from "./openai-responses-decode.ts";
-import { encode } from "./openai-responses-encode.ts";
+import { encode, unreadable } from "./openai-responses-encode.ts";
 import { withholdsForeign } from "./origin.ts";
 import { faultFromText } from "./upstream-error.ts";
 
@@ -9,6 +9,7 @@ export const openaiResponses = {
   id: "openai-responses",
   path: "/responses",
   encode,
+  unreadable,
   withholds: (message, reader) => withholdsForeign(message, reader, "openai-responses"),
   decodeStream,
   decodeWhole,

@@ -5,7 +5,7 @@ import { AgentError, invalidField } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
 import { type Feature, features } from "../chat/feature.ts";
 import type { ChatRequest } from "../chat/request.ts";
-import type { DialectId } from "../dialect/dialect.ts";
+import { type DialectId, dialects } from "../dialect/dialect.ts";
 import { anthropic } from "./anthropic.ts";
 import { type CircuitLimits, Circuits, defaultCircuitLimits } from "./circuit.ts";
 import { copilot } from "./copilot.ts";
@@ -117,6 +117,12 @@ export interface ProviderRegistry {
   resolveAll(models: string): readonly [ResolvedModel, ...ResolvedModel[]];
   /** What a model can be asked for; of a provider nobody knows nothing. */
   featuresOf(provider: string, model: string): readonly Feature[];
+  /**
+   * Refuses what a model cannot be asked at all, without asking it.
+   * @param messages those that are new
+   * @throws {AgentError} `invalid_request` that names the field.
+   */
+  check(resolved: ResolvedModel, request: Pick<ChatRequest, "messages" | "tools" | "options">): void;
   /** Why a model cannot be asked now, after it failed again and again; undefined when it can. */
   refusal(resolved: ResolvedModel): AgentError | undefined;
   /**
@@ -239,6 +245,17 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       return [resolve(first), ...others.map(resolve)];
     },
     featuresOf,
+    check({ provider, model, dialect }, { messages, tools, options }) {
+      for (const [index, { blocks }] of messages.entries()) {
+        const fault = blocks.map((block) => dialects[dialect].unreadable(block)).find((one) => one !== undefined);
+        if (fault !== undefined) throw invalidField(`messages[${index}]`, `holds ${fault}`);
+      }
+      const endpoint = endpoints.get(provider);
+      if (endpoint === undefined || "missing" in endpoint) return;
+      // What is said does not matter here: the rest is refused or not whatever it is.
+      const said = { role: "user", blocks: [{ type: "text", text: "." }] } as const;
+      endpoint.dialect.encode({ model, messages: [said], tools, options }, endpoint.quirksOf(model), provider);
+    },
     refusal: ({ provider, model }) => circuits.refusal(provider, model),
     async *streamChat(resolved, request, { signal, timeouts }) {
       const { provider, model } = resolved;

@@ -21,6 +21,7 @@ export async function checkTurn(request: TurnRequest, models: readonly Model[]):
       if (anyOf.some((feature) => model.features.includes(feature))) continue;
       throw invalidField(field, `${what}, which ${fullName(model)} can't do; leave it out or ask another model`);
     }
+    model.check(request);
     if (request.options.budget?.maxCostNanoUsd !== undefined && !(await model.hasPrice())) {
       throw new AgentError(
         "failed_precondition",

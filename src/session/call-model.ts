@@ -94,7 +94,7 @@ function tellOfFallback({ session, turn }: Pick<ModelCall, "session" | "turn">, 
 async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentError> {
   const { session, turn, model, step, attempt, signal } = call;
   const { provider, dialect } = model;
-  const lastAsked = turn.asked;
+  const lastAsked = session.state.asked;
   record(session, turn.turnId, { type: "step-started", step, attempt, model: model.model, provider });
   const order = orderBlocks({ provider, model: model.model, dialect }, uniqueCallIds(session));
   let finish: Finish = { finishReason: "stop", rawFinishReason: "" };
@@ -107,6 +107,7 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentErro
       if (event.type === "block-start") shown.add(event.blockType);
       record(session, turn.turnId, event);
     }
+    session.writer.attach({ blobs: order.takeBlobs() });
   };
   const finishStep = async () => {
     const priced = usage === undefined ? undefined : await model.priced(usage);
@@ -164,10 +165,11 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentErro
 
 /** What was shown can be said again by another attempt: no call has been named. */
 function isRepeatable(shown: ReadonlySet<ContentBlock["type"]>): boolean {
-  return [...shown].every((type) => type === "text" || type === "thinking" || type === "reasoning");
+  const repeatable: readonly ContentBlock["type"][] = ["text", "thinking", "redacted_thinking", "reasoning"];
+  return [...shown].every((type) => repeatable.includes(type));
 }
 
-/** Says, when a turn asks a model for the first time, what of the history that model is not shown. */
+/** Says, when the session asks another model than before, what of the history that model is not shown. */
 function tellWhatIsWithheld(
   { session, turn, model }: ModelCall,
   history: readonly Message[],

@@ -2,7 +2,7 @@ import type { AgentError } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
 import type { Feature } from "../chat/feature.ts";
 import type { Message } from "../chat/message.ts";
-import type { ChatRequest } from "../chat/request.ts";
+import type { ChatRequest, TurnRequest } from "../chat/request.ts";
 import type { Usage } from "../chat/usage.ts";
 
 /** The models as a session sees them; `provider` stands behind it. */
@@ -29,6 +29,11 @@ export interface Model {
   refusal(): AgentError | undefined;
   /** Whether a message holds reasoning that this model is not shown because another one wrote it. */
   withholds(message: Message): boolean;
+  /**
+   * Refuses what it cannot be asked at all: content of new messages that it cannot read, options it has no form for.
+   * @throws {AgentError} `invalid_request` that names the field.
+   */
+  check(request: Pick<TurnRequest, "messages" | "tools" | "options">): void;
   /** Whether it is known what the model costs. Never fails. */
   hasPrice(): Promise<boolean>;
   /** The usage of one call with what it costs, where that is known. Never fails. */

@@ -15,6 +15,8 @@ export interface SessionState {
   usage: Usage | undefined;
   /** The turn that was begun and has not finished. */
   turn: TurnState | undefined;
+  /** The model asked last, in whatever turn. */
+  asked: { readonly provider: string; readonly model: string } | undefined;
   /** The turn that finished last. */
   lastTurn: { readonly turnId: string; readonly seq: number } | undefined;
 }
@@ -67,6 +69,7 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     seq: 0,
     messages: initialMessages.map((message, index) => ({ ...message, id: `initial-${index + 1}` })),
     usage: undefined,
+    asked: undefined,
     turn: undefined,
     lastTurn: undefined,
   };
@@ -105,6 +108,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       turn.step = event.step;
       turn.attempt = event.attempt;
       turn.asked = { provider: event.provider, model: event.model };
+      state.asked = turn.asked;
       turn.answer = undefined;
       turn.blocks = [];
       return;

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { AgentError } from "../../src/chat/error.ts";
 import type { ContentBlock, Message, Role } from "../../src/chat/message.ts";
 import type { ChatRequest, ModelOptions, ToolDefinition } from "../../src/chat/request.ts";
-import { encode } from "../../src/dialect/anthropic-messages-encode.ts";
+import { encode, unreadable } from "../../src/dialect/anthropic-messages-encode.ts";
 import { defaultQuirks, type Quirks } from "../../src/dialect/quirks.ts";
 import { validHistory } from "../../src/session/valid-history.ts";
 import { message as anyMessage } from "../convert/arbitrary.ts";
@@ -443,23 +443,6 @@ describe("a history for Messages", () => {
 
   const refused: readonly { name: string; messages: Message[]; says: RegExp }[] = [
     { name: "nothing", messages: [message("system", text("x"))], says: /messages: say nothing/ },
-    {
-      name: "audio",
-      messages: [message("user", { type: "audio", data: "eA==", format: "wav" })],
-      says: /audio \(wav\)/,
-    },
-    {
-      name: "a strange file",
-      messages: [message("user", { type: "file", data: "data:font/woff,x" })],
-      says: /font\/woff/,
-    },
-    {
-      name: "a strange image",
-      messages: [message("user", { type: "image", url: "data:image/bmp,x" })],
-      says: /image\/bmp/,
-    },
-    { name: "an image over http", messages: [message("user", { type: "image", url: "http://a/b" })], says: /https:/ },
-    { name: "a file without content", messages: [message("user", { type: "file" })], says: /without content/ },
   ];
   for (const { name, messages, says } of refused) {
     test(`${name} is refused`, () => {
@@ -467,6 +450,22 @@ describe("a history for Messages", () => {
         () => encodedText({ messages }),
         (error) => error instanceof AgentError && error.kind === "invalid_request" && says.test(error.message),
       );
+    });
+  }
+
+  const unread: { name: string; block: ContentBlock; says: RegExp }[] = [
+    { name: "audio", block: { type: "audio", data: "eA==", format: "wav" }, says: /audio \(wav\)|audio of type wav/ },
+    { name: "a strange file", block: { type: "file", data: "data:font/woff,x" }, says: /font\/woff/ },
+    { name: "a strange image", block: { type: "image", url: "data:image/bmp,x" }, says: /image\/bmp/ },
+    { name: "an image over http", block: { type: "image", url: "http://a/b" }, says: /https:/ },
+    { name: "a file without content", block: { type: "file" }, says: /without content/ },
+  ];
+  for (const { name, block, says } of unread) {
+    test(`${name} is told to be unreadable, and in older messages left out in words`, () => {
+      assert.match(unreadable(block) ?? "", says);
+      const sent = encodedText({ messages: [message("user", block)] });
+      assert.match(sent, /\(left out: /);
+      assert.match(sent, says);
     });
   }
 

@@ -5,7 +5,7 @@ import { AgentError } from "../../src/chat/error.ts";
 import { type ContentBlock, type Message, type Role, toolUses } from "../../src/chat/message.ts";
 import type { ChatRequest, ModelOptions, ToolDefinition } from "../../src/chat/request.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson } from "../../src/dialect/json.ts";
-import { encode } from "../../src/dialect/openai-responses-encode.ts";
+import { encode, unreadable } from "../../src/dialect/openai-responses-encode.ts";
 import { defaultQuirks, type Quirks } from "../../src/dialect/quirks.ts";
 import { validHistory } from "../../src/session/valid-history.ts";
 import * as arbitrary from "../convert/arbitrary.ts";
@@ -335,12 +335,10 @@ describe("a history for the Responses API", () => {
     }
   });
 
-  test("audio is the caller's error", () => {
-    const messages = [message("user", { type: "audio", data: "eA==", format: "wav" })];
-    assert.throws(
-      () => encodedText({ messages }),
-      (error) => error instanceof AgentError && error.kind === "invalid_request" && /audio/.test(error.message),
-    );
+  test("audio is told to be unreadable, and in older messages left out in words", () => {
+    const audio: ContentBlock = { type: "audio", data: "eA==", format: "wav" };
+    assert.match(unreadable(audio) ?? "", /audio, which the Responses API does not take/);
+    assert.match(encodedText({ messages: [message("user", audio)] }), /left out: audio/);
   });
 
   test("whatever the history, its request is one the API takes, and all that was said is in it", () => {

@@ -143,6 +143,7 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
             model: "m",
             dialect: "d",
             features: ["streaming", "tools"],
+            check: () => undefined,
             refusal: () => undefined,
             withholds: () => false,
             hasPrice: async () => false,

@@ -68,8 +68,6 @@ interface Happening {
   readonly happens?: (stage: Stage) => Promise<ServiceClient | undefined>;
   /** What the model hears of each call in every later turn, in their order. */
   readonly results: readonly RegExp[];
-  /** What is not yet as it should be. */
-  readonly todo?: string;
   /** Ids of the calls that ran, in all. */
   readonly ran?: readonly string[];
 }
@@ -145,9 +143,6 @@ const cutCall = [text("I look."), call("c1", "look", '{"path":"notes"}')];
 const three = [call("c1", "change"), call("c2", "change"), call("c3", "change")];
 const interrupted = /interrupted.*the outcome is unknown/;
 const noResult = /no result was given/;
-
-const unreadImages = "an image that a provider cannot read stays in its way in every later turn";
-const userResults = "results are looked for in tool messages only";
 
 const happenings: readonly Happening[] = [
   {
@@ -301,7 +296,6 @@ const happenings: readonly Happening[] = [
   },
   {
     name: "a call of a client's tool that is answered in a user's message",
-    todo: userResults,
     answers: first([call("c1", "ask_editor")]),
     happens: async ({ client, sessionId }) => {
       await client.generate({ sessionId, messages: [user("go")], tools: [editor] });
@@ -332,7 +326,6 @@ const happenings: readonly Happening[] = [
   },
   {
     name: "an answer to a call that nobody made, in a user's message",
-    todo: userResults,
     answers: () => [],
     happens: async ({ client, sessionId }) => {
       await client.generate({ sessionId, messages: [userResult("c9", "line 3"), user("go")] });
@@ -342,28 +335,24 @@ const happenings: readonly Happening[] = [
   },
   {
     name: "an author whose name OpenAI refuses",
-    todo: "names go out as they came in",
     answers: () => [],
     happens: (stage) => tells(stage, [{ ...user("hello"), name: "Ada Lovelace" }]),
     results: [],
   },
   {
     name: "a client's history with two calls under one id",
-    todo: "only the model's own calls are given ids of their own",
     answers: () => [],
     happens: (stage) => tells(stage, [user("go"), { role: "assistant", blocks: [use("c1"), use("c1")] }, user("on")]),
     results: [noResult, noResult],
   },
   {
     name: "an image of a kind that Anthropic does not read",
-    todo: unreadImages,
     answers: () => [],
     happens: (stage) => tells(stage, [image("data:image/bmp;base64,Qk0=")]),
     results: [],
   },
   {
     name: "an image at an address that Anthropic does not ask",
-    todo: unreadImages,
     answers: () => [],
     happens: (stage) => tells(stage, [image("http://pictures.invalid/a.png")]),
     results: [],
@@ -453,8 +442,8 @@ const fine: Answer = (request, response, body) =>
 
 describe("whatever happened in a session, its next turns are taken", { timeout: 120_000, concurrency: 4 }, () => {
   for (const dialect of dialectIds) {
-    for (const { name, answers, hold = [], happens, results, ran, todo } of happenings) {
-      test(`${dialect}: ${name}`, todo === undefined ? {} : { todo }, async (context) => {
+    for (const { name, answers, hold = [], happens, results, ran } of happenings) {
+      test(`${dialect}: ${name}`, async (context) => {
         const upstream = await startUpstream(context, [...answers(dialect), ...Array<Answer>(9).fill(fine)]);
         const env = Object.assign({}, ...dialectIds.map((one) => providerAt(one, upstream.url).env));
         const tools = heldTools(hold);

@@ -45,9 +45,25 @@ describe("validHistory", () => {
     },
     { name: "a result of no call goes", given: [said("user", "a"), result("x")], valid: [said("user", "a")] },
     {
-      name: "an id used again has a result each time",
-      given: [calls("x"), result("x", "one"), calls("x"), result("x", "two")],
-      valid: [calls("x"), result("x", "one"), calls("x"), result("x", "two")],
+      name: "an id used again has a result each time, and becomes another one",
+      given: [calls("x"), result("x", "one"), calls("x"), result("x", "two"), calls("x", "x_3")],
+      valid: [
+        calls("x"),
+        result("x", "one"),
+        calls("x_2"),
+        result("x_2", "two"),
+        calls("x_3", "x_3_2"),
+        none("x_3"),
+        none("x_3_2"),
+      ],
+    },
+    {
+      name: "a result in a user's message",
+      given: [
+        calls("x"),
+        { ...said("user", "u"), blocks: [...result("x", "seen").blocks, ...said("user", "u").blocks] },
+      ],
+      valid: [calls("x"), result("x", "seen"), said("user", "u")],
     },
     {
       name: "only the first of two results counts",
