@@ -126,6 +126,7 @@ export async function startApp({
     const functions = () => indexFunctions([...added, local]);
     const catalog = modelCatalogOf(config, registry);
     const models = modelsOf(registry, catalog, now);
+    const windowTokens = config["compaction.window_tokens"];
     const environment: TurnEnvironment = {
       models,
       functions,
@@ -138,6 +139,8 @@ export async function startApp({
         maxTurnsInFlight: config["limits.max_turns_in_flight"],
         retryCutAnswers: config.retry_cut_answers,
         maxAnswerRepairs: config["limits.max_answer_repairs"],
+        compactAtShare: config["compaction.at_share"],
+        ...(windowTokens === 0 ? {} : { contextWindowTokens: windowTokens }),
       },
       now,
       newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,
@@ -274,6 +277,10 @@ function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => 
       check: (request) => registry.check(resolved, request),
       refusal: () => registry.refusal(resolved),
       withholds: (message) => dialects[dialect].withholds(message, { provider, model }),
+      async contextWindow() {
+        const known = await catalog.find(asked, model, now()).catch(() => undefined);
+        return known?.contextWindowTokens;
+      },
       async hasPrice() {
         const known = await catalog.find(asked, model, now()).catch(() => undefined);
         return known !== undefined && known.prices.length > 0;

@@ -50,6 +50,11 @@ const integer =
     if (typeof number === "number" && Number.isSafeInteger(number) && number >= least && number <= most) return number;
     throw new Error(`a whole number from ${least} to ${most} is wanted`);
   };
+const share: Read<number> = (value) => {
+  const number = typeof value === "string" && /^(?:0?\.\d+|0|1)$/.test(value) ? Number(value) : value;
+  if (typeof number === "number" && number >= 0 && number <= 1) return number;
+  throw new Error("a share from 0 to 1 is wanted, for example 0.8");
+};
 const oneOf =
   <const Word extends string>(words: readonly Word[]): Read<Word> =>
   (value) => {
@@ -126,6 +131,16 @@ export const settings = {
     flag,
     true,
     "Ask once more for an answer cut after nothing but text and thinking was shown.",
+  ),
+  "compaction.at_share": setting(
+    share,
+    0.8,
+    "Part of a model's context window that a history may take before it is summarised; 0 for never.",
+  ),
+  "compaction.window_tokens": setting(
+    integer(0, 1_000_000_000),
+    0,
+    "Context window of models whose own is unknown, in tokens; 0 for none: then they are asked until they refuse.",
   ),
   "limits.drain_ms": setting(integer(0, 3_600_000), 30_000, "Time running turns get to finish at SIGTERM."),
 } as const;
@@ -213,6 +228,8 @@ export function readConfig(sources: ConfigSources): Config {
     "limits.max_turns_in_flight": value("limits.max_turns_in_flight", settings["limits.max_turns_in_flight"]),
     "limits.max_answer_repairs": value("limits.max_answer_repairs", settings["limits.max_answer_repairs"]),
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
+    "compaction.at_share": value("compaction.at_share", settings["compaction.at_share"]),
+    "compaction.window_tokens": value("compaction.window_tokens", settings["compaction.window_tokens"]),
     "limits.drain_ms": value("limits.drain_ms", settings["limits.drain_ms"]),
   };
 }

@@ -21,6 +21,10 @@ export interface TurnError {
   readonly retryAfterMs?: number;
 }
 
+/** Somebody asked for it, the history took more than its share of the window, or the provider said that it is too long. */
+export const compactionTriggers = ["request", "share", "context_length"] as const;
+export type CompactionTrigger = (typeof compactionTriggers)[number];
+
 export type PendingRequestKind = "approval" | "question" | "client_tool" | "budget";
 
 /** Something that waits for a person or a client. */
@@ -38,9 +42,22 @@ export interface PendingRequest {
   readonly expireTimeMs?: number;
 }
 
+/** What became of a pending request. */
+export interface RequestAnswer {
+  readonly requestId: string;
+  /** `allow_once`, `allow_session`, `deny`, `answer`, or `expired` where nobody answered while it could be answered. */
+  readonly decision: string;
+  /** Who decided; empty where nobody did. */
+  readonly author: string;
+  /** Words to the model, or the answer. */
+  readonly text?: string;
+  readonly toolResult?: ToolResult;
+}
+
 /**
  * What can happen in a session. The log holds nothing else, and whoever knows the log knows the session.
- * Grammar: `turn-started (step-started block* step-finished tool*)* turn-finished`; notices anywhere.
+ * Grammar: `turn-started (step-started block* step-finished tool*)* turn-finished`; notices anywhere. A call that has to be
+ * asked for has its `request-opened` and `request-resolved` before its `tool-started`.
  */
 export type LogEvent =
   | {
@@ -96,21 +113,30 @@ export type LogEvent =
   | { readonly type: "tool-output"; readonly toolCallId: string; readonly stream: string; readonly text: string }
   | { readonly type: "tool-finished"; readonly toolCallId: string; readonly name: string; readonly result: ToolResult }
   | { readonly type: "request-opened"; readonly request: PendingRequest }
-  | {
-      readonly type: "request-resolved";
-      readonly requestId: string;
-      readonly decision: string;
-      readonly author: string;
-      readonly text?: string;
-      readonly toolResult?: ToolResult;
-    }
+  | ({ readonly type: "request-resolved" } & RequestAnswer)
+  /** The messages it does not name are replaced by the summary. The log keeps them. */
   | {
       readonly type: "history-compacted";
+      /** 0 where there was nothing to summarise; the history is then as before. */
       readonly droppedMessages: number;
       readonly keptMessages: number;
+      /** Or a note in its place. */
       readonly summary: string;
       readonly tokensBefore?: number;
       readonly tokensAfter?: number;
+      /** From here on everything is kept; absent where nothing is kept from the end. */
+      readonly firstKeptMessageId?: string;
+      /** Messages before that one that are kept as well. */
+      readonly keptMessageIds: readonly string[];
+      /** What asking for the summary used. */
+      readonly usage?: Usage;
+      readonly trigger: CompactionTrigger;
+      /** Who wrote the summary, as `provider/model`; absent for a note. */
+      readonly model?: string;
+      /** Why nobody did. */
+      readonly fallbackReason?: string;
+      /** For `request`: the command that asked for it. */
+      readonly requestId?: string;
     }
   | {
       readonly type: "tools-changed";

@@ -7,8 +7,9 @@ import type { SessionConfig } from "../chat/session-config.ts";
 import type { Usage } from "../chat/usage.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import { withoutUnseen } from "./admission.ts";
+import { compactTooLong } from "./compaction.ts";
 import { modelOptions } from "./model-options.ts";
-import { fullName, type Model } from "./models.ts";
+import { fullName, inOrder, type Model } from "./models.ts";
 import { orderBlocks } from "./order-blocks.ts";
 import { FencedError } from "./owned-log.ts";
 import { finishReasonOf, type RunningSession, record, StoppedError } from "./run-turn.ts";
@@ -33,7 +34,7 @@ export async function callModel(
   signal: AbortSignal,
 ): Promise<void> {
   const lastResponseId = turn.answer?.responseId ?? "";
-  const call = { session, turn, functions, step, lastResponseId, signal };
+  const call = { session, turn, functions, step, signal };
   const models = inOrder(session.environment.models.find(turn.model), turn.asked);
   let mayAskAgain = session.environment.limits.retryCutAnswers;
   let nextAttempt = attempt;
@@ -47,9 +48,13 @@ export async function callModel(
     }
     if (index > 0 && unanswered !== undefined) tellOfFallback(call, model, unanswered);
     for (;;) {
-      const outcome = await askModel({ ...call, model, attempt: nextAttempt, mayAskAgain, hasOthers });
+      // An answer that the provider keeps has the whole history before it.
+      const responseId = turn.compactedStep === step ? "" : lastResponseId;
+      const asking = { lastResponseId: responseId, model, attempt: nextAttempt, mayAskAgain, hasOthers };
+      const outcome = await askModel({ ...call, ...asking });
       if (outcome === "finished") return;
       nextAttempt++;
+      if (outcome === "compacted") continue;
       if (outcome !== "cut") {
         unanswered = outcome;
         break;
@@ -75,12 +80,6 @@ interface ModelCall {
   readonly signal: AbortSignal;
 }
 
-/** The models of a turn, the one that it asked last first, since that one can read its own reasoning. */
-function inOrder(models: readonly [Model, ...Model[]], asked: TurnState["asked"]): readonly Model[] {
-  const last = models.findIndex(({ provider, model }) => provider === asked?.provider && model === asked.model);
-  return last <= 0 ? models : [...models.slice(last), ...models.slice(0, last)];
-}
-
 function tellOfFallback({ session, turn }: Pick<ModelCall, "session" | "turn">, model: Model, why: AgentError): void {
   record(session, turn.turnId, {
     type: "notice",
@@ -90,8 +89,10 @@ function tellOfFallback({ session, turn }: Pick<ModelCall, "session" | "turn">, 
   });
 }
 
-/** @returns `cut` for an answer to be asked for again, the error for one to be asked of another model. */
-async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentError> {
+/**
+ * @returns `cut` and `compacted` for an answer to be asked for again, the error for one to be asked of another model.
+ */
+async function askModel(call: ModelCall): Promise<"finished" | "cut" | "compacted" | AgentError> {
   const { session, turn, model, step, attempt, signal } = call;
   const { provider, dialect } = model;
   const lastAsked = session.state.asked;
@@ -153,6 +154,7 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | AgentErro
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
     if (error instanceof AgentError && isRepeatable(shown)) {
       if (call.mayAskAgain && error instanceof CutAnswerError) return "cut";
+      if (error.kind === "context_length" && (await compactTooLong(session, turn, model, signal))) return "compacted";
       if (call.hasOthers && (error.kind === "provider_unavailable" || error.kind === "rate_limited")) return error;
     }
     show(order.finish());

@@ -34,6 +34,8 @@ export interface Model {
    * @throws {AgentError} `invalid_request` that names the field.
    */
   check(request: Pick<TurnRequest, "messages" | "tools" | "options">): void;
+  /** How many tokens it reads and writes at most in one call, where that is known. Never fails. */
+  contextWindow(): Promise<number | undefined>;
   /** Whether it is known what the model costs. Never fails. */
   hasPrice(): Promise<boolean>;
   /** The usage of one call with what it costs, where that is known. Never fails. */
@@ -43,6 +45,15 @@ export interface Model {
    * @param signal aborts the request; the generator then throws the signal's reason.
    */
   stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<readonly ChatEvent[]>;
+}
+
+/** The models of a turn, the one that was asked last first, since that one can read its own reasoning. */
+export function inOrder(
+  models: readonly [Model, ...Model[]],
+  asked: Pick<Model, "provider" | "model"> | undefined,
+): readonly Model[] {
+  const last = models.findIndex(({ provider, model }) => provider === asked?.provider && model === asked.model);
+  return last <= 0 ? models : [...models.slice(last), ...models.slice(0, last)];
 }
 
 /** As `GenerateRequest.model` names it. */

@@ -7,6 +7,7 @@ import { toolFailure } from "../chat/tool-result.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import { callModel } from "./call-model.ts";
 import { answerFault, answerInvalid, repairText } from "./check-answer.ts";
+import { compactIfLarge } from "./compaction.ts";
 import type { CommitExtras, LogWriter } from "./log-writer.ts";
 import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
@@ -29,6 +30,10 @@ export interface SessionLimits {
   readonly retryCutAnswers: boolean;
   /** Times a model is told that its answer is not in the form that was asked for, before the turn fails. */
   readonly maxAnswerRepairs: number;
+  /** The part of a model's context window that the history may take before it is compacted; 0 for never. */
+  readonly compactAtShare: number;
+  /** The context window of models whose own is unknown, in tokens; absent for none. */
+  readonly contextWindowTokens?: number;
 }
 
 export const defaultSessionLimits: SessionLimits = {
@@ -40,6 +45,7 @@ export const defaultSessionLimits: SessionLimits = {
   maxTurnsInFlight: 64,
   retryCutAnswers: true,
   maxAnswerRepairs: 2,
+  compactAtShare: 0.8,
 };
 
 /** What turns need from the rest of the house. */
@@ -106,6 +112,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
         case "wait":
           return;
         case "call-model":
+          if (step.attempt === 1 && (await compactIfLarge(session, turn, ending.signal))) break;
           await callModel(session, turn, functions, step, ending.signal);
           break;
         case "run-tools":

@@ -166,11 +166,11 @@ export class Sessions {
       throw invalidField("through_seq", `is ${throughSeq}, the log ends at ${parent.headSeq}`);
     }
     const state = await loadState(this.#store, sessionId, config, throughSeq ?? parent.headSeq);
-    const through = throughSeq ?? state.lastTurn?.seq ?? 0;
+    const through = throughSeq ?? state.settledSeq;
     if (throughSeq !== undefined && state.turn !== undefined) {
       throw invalidField(
         "through_seq",
-        `event ${throughSeq} is inside turn ${state.turn.turnId}; name the last event of a turn, the one before ends at ${state.lastTurn?.seq ?? 0}`,
+        `event ${throughSeq} is inside turn ${state.turn.turnId}; name the last event of a turn, the one before ends at ${state.settledSeq}`,
       );
     }
     const request = { sessionId, throughSeq, forked };

@@ -4,6 +4,7 @@ import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "..
 import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
+import { compactedHistory } from "./compact-history.ts";
 
 /** What the log of a session adds up to. Only `foldRecord` changes it. */
 export interface SessionState {
@@ -11,14 +12,18 @@ export interface SessionState {
   seq: number;
   /** The history, as a model reads it. */
   readonly messages: Message[];
-  /** All turns together. */
+  /** All turns together, and the summaries that were asked for between them. */
   usage: Usage | undefined;
+  /** How long the finished turns ran in all, waiting for answers to pending requests left out. */
+  ranMs: number;
+  /** How many tokens a model read and wrote that was shown so many messages; undefined before one has told. */
+  size: { readonly tokens: number; readonly messages: number } | undefined;
   /** The turn that was begun and has not finished. */
   turn: TurnState | undefined;
   /** The model asked last, in whatever turn. */
   asked: { readonly provider: string; readonly model: string } | undefined;
-  /** The turn that finished last. */
-  lastTurn: { readonly turnId: string; readonly seq: number } | undefined;
+  /** The last event after which no turn ran; 0 for none. */
+  settledSeq: number;
 }
 
 export interface TurnState {
@@ -43,6 +48,10 @@ export interface TurnState {
   /** Blocks of the running attempt that are complete. */
   blocks: ContentBlock[];
   usage: Usage | undefined;
+  /** The last step whose history was compacted because its provider said that it is too long; 0 for none. */
+  compactedStep: number;
+  /** Pending requests that nobody has answered, since when there are any, and for how long there were before. */
+  waits: { readonly open: number; readonly sinceMs: number; readonly beforeMs: number };
 }
 
 export interface AnswerState {
@@ -70,8 +79,10 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     messages: initialMessages.map((message, index) => ({ ...message, id: `initial-${index + 1}` })),
     usage: undefined,
     asked: undefined,
+    ranMs: 0,
+    size: undefined,
     turn: undefined,
-    lastTurn: undefined,
+    settledSeq: 0,
   };
 }
 
@@ -100,6 +111,8 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         answer: undefined,
         blocks: [],
         usage: undefined,
+        compactedStep: 0,
+        waits: { open: 0, sinceMs: 0, beforeMs: 0 },
       };
       return;
     case "step-started":
@@ -137,6 +150,10 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       };
       turn.blocks = [];
       turn.usage = addUsage(turn.usage, event.usage);
+      if (event.usage?.inputTokens !== undefined) {
+        const tokens = event.usage.inputTokens + (event.usage.outputTokens ?? 0);
+        state.size = { tokens, messages: state.messages.length };
+      }
       return;
     }
     case "tool-started": {
@@ -160,15 +177,34 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         );
       }
       state.usage = addUsage(state.usage, event.usage ?? turn.usage);
-      state.lastTurn = { turnId: turn.turnId, seq: record.seq };
+      state.ranMs += Math.max(0, ranMs(turn, record.timeMs));
+      state.settledSeq = record.seq;
       state.turn = undefined;
       return;
     case "block-start":
     case "block-delta":
     case "tool-output":
     case "request-opened":
+      if (turn !== undefined) turn.waits = waitsAfter(turn.waits, 1, record.timeMs);
+      return;
     case "request-resolved":
-    case "history-compacted":
+      if (turn !== undefined) turn.waits = waitsAfter(turn.waits, -1, record.timeMs);
+      return;
+    case "history-compacted": {
+      if (turn !== undefined && event.usage !== undefined) turn.usage = addUsage(turn.usage, event.usage);
+      if (turn === undefined) {
+        if (event.usage !== undefined) state.usage = addUsage(state.usage, event.usage);
+        state.settledSeq = record.seq;
+      }
+      if (turn !== undefined && event.trigger === "context_length") turn.compactedStep = turn.step;
+      if (event.droppedMessages === 0) return;
+      // An answer that the provider keeps has the whole history before it: the next step doesn't go on from it.
+      if (turn?.answer !== undefined) turn.answer = { ...turn.answer, responseId: "" };
+      replaceMessages(state, compactedHistory(state.messages, event, record));
+      state.size =
+        event.tokensAfter === undefined ? undefined : { tokens: event.tokensAfter, messages: state.messages.length };
+      return;
+    }
     case "tools-changed":
       return;
     case "notice":
@@ -186,6 +222,30 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     default:
       event satisfies never;
   }
+}
+
+function replaceMessages({ messages }: SessionState, others: readonly Message[]): void {
+  if (others === messages) return;
+  messages.length = 0;
+  for (const message of others) messages.push(message);
+}
+
+/** How long a turn has run at a time, waiting for answers to pending requests left out. */
+export function ranMs(turn: TurnState, timeMs: number): number {
+  return timeMs - turn.startedMs - waitedMs(turn, timeMs);
+}
+
+/** For how long pending requests of a turn waited for an answer, up to a time. */
+export function waitedMs({ waits }: TurnState, timeMs: number): number {
+  return waits.beforeMs + (waits.open === 0 ? 0 : Math.max(0, timeMs - waits.sinceMs));
+}
+
+function waitsAfter({ open, sinceMs, beforeMs }: TurnState["waits"], change: 1 | -1, timeMs: number) {
+  const still = Math.max(0, open + change);
+  if (open === 0) return { open: still, sinceMs: timeMs, beforeMs };
+  return still === 0
+    ? { open: 0, sinceMs: 0, beforeMs: beforeMs + timeMs - sinceMs }
+    : { open: still, sinceMs, beforeMs };
 }
 
 /** Id of the message that a step adds to the history. */

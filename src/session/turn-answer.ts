@@ -1,15 +1,13 @@
 import type { LogRecord } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnAnswer } from "../convert/turn-answer.ts";
-import { emptyState, foldRecord } from "./state.ts";
+import { answerId, emptyState, foldRecord } from "./state.ts";
 import { agentErrorFrom } from "./turn-error.ts";
 
 /** Folds the events of one turn into what a unary call answers. */
 export function foldTurnAnswer(sessionId: string) {
   const state = emptyState([]);
   let answer: TurnAnswer | undefined;
-  /** Messages the request brought, which are no answer. */
-  let asked = 0;
   let provider = "";
   let model = "";
   let failure: Error | undefined;
@@ -19,9 +17,10 @@ export function foldTurnAnswer(sessionId: string) {
     const { turn } = state;
     if (event.type !== "turn-finished" || turn === undefined) return;
     if (event.error !== undefined) failure = agentErrorFrom(event.error);
-    const message: Message | undefined = state.messages
-      .slice(asked)
-      .findLast((candidate) => candidate.role === "assistant");
+    const ownId = answerId(turn.turnId, 0).slice(0, -1);
+    const message: Message | undefined = state.messages.findLast(
+      ({ role, id }) => role === "assistant" && id?.startsWith(ownId) === true,
+    );
     const clientTools = new Set(turn.clientTools.map((tool) => tool.name));
     const usage = event.usage ?? turn.usage;
     answer = {
@@ -48,7 +47,6 @@ export function foldTurnAnswer(sessionId: string) {
       if (record.event.type === "step-started") ({ provider, model } = record.event);
       finish(record);
       foldRecord(state, record);
-      if (record.event.type === "turn-started") asked = state.messages.length;
     },
     /** What the turn came to; `undefined` before its end. */
     get answer(): TurnAnswer | undefined {

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { agentErrorKinds } from "../../src/chat/error.ts";
 import { finishReasons } from "../../src/chat/finish-reason.ts";
-import type { LogEvent, PendingRequest, TurnError } from "../../src/chat/log-event.ts";
+import { compactionTriggers, type LogEvent, type PendingRequest, type TurnError } from "../../src/chat/log-event.ts";
 import type { ContentBlock, Message, ToolResultBlock, ToolUseBlock } from "../../src/chat/message.ts";
 import { roles } from "../../src/chat/message.ts";
 import type { Budget, GenerateOptions, ToolDefinition, TurnRequest } from "../../src/chat/request.ts";
@@ -408,8 +408,15 @@ const eventsByType = {
       summary: text,
       tokensBefore: count,
       tokensAfter: count,
+      firstKeptMessageId: filledText,
+      keptMessageIds: texts,
+      usage,
+      trigger: fc.constantFrom(...compactionTriggers),
+      model: filledText,
+      fallbackReason: filledText,
+      requestId: filledText,
     },
-    ["tokensBefore", "tokensAfter"],
+    ["tokensBefore", "tokensAfter", "firstKeptMessageId", "usage", "model", "fallbackReason", "requestId"],
   ),
   "tools-changed": record<EventOf<"tools-changed">>(
     { type: is("tools-changed"), generation: count, added: texts, removed: texts },

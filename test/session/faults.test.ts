@@ -146,6 +146,7 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
             check: () => undefined,
             refusal: () => undefined,
             withholds: () => false,
+            contextWindow: async () => undefined,
             hasPrice: async () => false,
             priced: async (usage) => usage,
             async *stream() {

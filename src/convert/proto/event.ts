@@ -15,7 +15,13 @@ import {
 } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../../chat/error.ts";
 import { finishReasons } from "../../chat/finish-reason.ts";
-import type { BlockDelta, LogEvent, LogRecord, PendingRequest } from "../../chat/log-event.ts";
+import {
+  type BlockDelta,
+  compactionTriggers,
+  type LogEvent,
+  type LogRecord,
+  type PendingRequest,
+} from "../../chat/log-event.ts";
 import type { ContentBlock } from "../../chat/message.ts";
 import type { ToolResult } from "../../chat/tool-result.ts";
 import { present, presentText } from "../present.ts";
@@ -191,13 +197,15 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
       return { case: "requestResolved", value: { requestId, decision, author, text, toolResult } };
     }
     case "history-compacted": {
-      const { droppedMessages, keptMessages, summary } = event;
+      const { droppedMessages, keptMessages, summary, trigger } = event;
+      const { firstKeptMessageId = "", model = "", fallbackReason = "", requestId = "" } = event;
       const tokensBefore = integerToProto(event.tokensBefore);
       const tokensAfter = integerToProto(event.tokensAfter);
-      return {
-        case: "historyCompacted",
-        value: { droppedMessages, keptMessages, summary, tokensBefore, tokensAfter },
-      };
+      const counts = { droppedMessages, keptMessages, tokensBefore, tokensAfter };
+      const kept = { firstKeptMessageId, keptMessageIds: [...event.keptMessageIds] };
+      const usage = event.usage && usageToProto(event.usage);
+      const value = { ...counts, ...kept, summary, usage, trigger, model, fallbackReason, requestId };
+      return { case: "historyCompacted", value };
     }
     case "tools-changed": {
       const generation = integerToProto(event.generation) ?? 0n;
@@ -291,7 +299,7 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
       });
     }
     case "historyCompacted": {
-      const { droppedMessages, keptMessages, summary } = event.value;
+      const { droppedMessages, keptMessages, summary, usage } = event.value;
       return present({
         type: "history-compacted",
         droppedMessages,
@@ -299,6 +307,13 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
         summary,
         tokensBefore: countFromProto(event.value.tokensBefore, "history_compacted.tokens_before"),
         tokensAfter: countFromProto(event.value.tokensAfter, "history_compacted.tokens_after"),
+        firstKeptMessageId: presentText(event.value.firstKeptMessageId),
+        keptMessageIds: [...event.value.keptMessageIds],
+        usage: usage && usageFromProto(usage, "history_compacted.usage"),
+        trigger: wordFromProto(event.value.trigger, compactionTriggers, "history_compacted.trigger"),
+        model: presentText(event.value.model),
+        fallbackReason: presentText(event.value.fallbackReason),
+        requestId: presentText(event.value.requestId),
       });
     }
     case "toolsChanged": {
