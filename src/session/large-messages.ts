@@ -3,6 +3,7 @@ import { AgentError } from "../chat/error.ts";
 import type { ContentBlock, Message } from "../chat/message.ts";
 import { decodeMessage, encodeMessage } from "../convert/proto/message.ts";
 import type { Blob } from "../log/store.ts";
+import { withLargeBlocks } from "./large-blocks.ts";
 
 /** Where a message of the log says that its content is kept beside the log. Callers can't set keys of this prefix. */
 const digestKey = "codeagent.digest";
@@ -51,7 +52,7 @@ function mostBytes(value: unknown): number {
   return sum;
 }
 
-/** Puts the separated content back. */
+/** Puts the separated content back, that of single blocks too. */
 export async function withLargeContent(
   messages: readonly Message[],
   readBlob: (digest: string) => Promise<Uint8Array | undefined>,
@@ -60,7 +61,7 @@ export async function withLargeContent(
   for (const message of messages) {
     const digest = message.metadata?.[digestKey];
     if (digest === undefined) {
-      whole.push(message);
+      whole.push(await withLargeBlocks(message, readBlob));
       continue;
     }
     const body = await readBlob(digest);

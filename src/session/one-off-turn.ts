@@ -82,13 +82,23 @@ export class OneOffTurn {
     const { request, turnId } = options;
     const { messages, blobs } = separateLargeContent(request.messages);
     const contents = new Map(blobs.map((blob) => [blob.digest, blob.body]));
+    const log = memoryLog(this.tail);
+    const append: typeof log.append = (id, records, extras) => {
+      for (const { digest, body } of extras.blobs ?? []) contents.set(digest, body);
+      return log.append(id, records, extras);
+    };
+    const writer = new LogWriter({ append }, 0, environment.now, (error) => this.#abort.abort(error));
     const session: RunningSession = {
       sessionId: options.sessionId,
       config: plainConfig(options.workspace),
       state: emptyState([]),
-      writer: new LogWriter(memoryLog(this.tail), 0, environment.now, (error) => this.#abort.abort(error)),
+      writer,
       environment,
-      withContent: (some) => withLargeContent(some, async (digest) => contents.get(digest)),
+      withContent: (some) =>
+        withLargeContent(some, async (digest) => {
+          await writer.flushed();
+          return contents.get(digest);
+        }),
       summary: () => new Uint8Array(),
       keysAnsweredAtEnd: () => [],
     };

@@ -2,13 +2,13 @@ import { AgentError } from "../chat/error.ts";
 import type { ChatEvent } from "../chat/event.ts";
 import type { BlockDelta, LogEvent } from "../chat/log-event.ts";
 import type { BlockOrigin, ContentBlock } from "../chat/message.ts";
+import type { Blob } from "../log/store.ts";
+import { separateLargeBlock } from "./large-blocks.ts";
 
 /** A text block is closed at this size and goes on in a new one, so that no event grows without bound. */
 const maxTextLength = 256 * 1024;
 /** Largest block of another kind, in UTF-16 units: with all of them three bytes long it still fits an event of 1 MB. */
 const maxBlockLength = 300 * 1024;
-/** Largest block that came whole, its raw form included. */
-const maxWholeBytes = 900 * 1024;
 
 interface Builder {
   readonly key: number;
@@ -38,6 +38,7 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
   const byKey = new Map<number, Builder>();
   let open: { builder: Builder; index: number } | undefined;
   let nextIndex = 0;
+  let blobs: Blob[] = [];
 
   const builderFor = (key: number, type: Builder["type"], id = "", name = ""): Builder => {
     const known = byKey.get(key);
@@ -101,9 +102,12 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
       case "tool-call-delta":
         addText(builderFor(event.index, "tool_use"), event.argumentsText);
         return;
-      case "block":
-        builderFor(event.index, "whole").whole = fittingBlock(event.block);
+      case "block": {
+        const { block, blob } = separateLargeBlock(withOrigin(event.block, origin));
+        builderFor(event.index, "whole").whole = block;
+        if (blob !== undefined) blobs.push(blob);
         return;
+      }
       case "response":
       case "usage":
       case "finish":
@@ -155,6 +159,12 @@ export function orderBlocks(origin: BlockOrigin, uniqueId: (wanted: string) => s
     /** Ends the answer: closes every block, also half-written ones. */
     finish(): LogEvent[] {
       return [...show(true)];
+    },
+    /** What blocks too large for an event hold; to be committed with the events that `push` and `finish` returned. */
+    takeBlobs(): Blob[] {
+      const taken = blobs;
+      blobs = [];
+      return taken;
     },
   };
 }
@@ -267,26 +277,8 @@ function withOrigin(block: ContentBlock, origin: BlockOrigin): ContentBlock {
   }
 }
 
-/**
- * A block that came whole, in a form that fits an event: reasoning gives up its raw form, since its fields say the same.
- * @throws {AgentError} `provider_protocol` where it does not fit.
- */
-function fittingBlock(block: ContentBlock): ContentBlock {
-  const rawBytes = "raw" in block ? (block.raw?.byteLength ?? 0) : 0;
-  const bytes = Buffer.byteLength(JSON.stringify({ ...block, raw: undefined }));
-  if (bytes + rawBytes <= maxWholeBytes) return block;
-  if (block.type === "reasoning" && bytes <= maxWholeBytes) {
-    const { raw: _, ...fields } = block;
-    return fields;
-  }
-  throw new AgentError(
-    "provider_protocol",
-    `the model wrote a block of type ${block.type} of ${bytes + rawBytes} bytes; the limit is ${maxWholeBytes}`,
-  );
-}
-
 function finishedBlock(builder: Builder, origin: BlockOrigin): ContentBlock {
-  if (builder.whole !== undefined) return withOrigin(builder.whole, origin);
+  if (builder.whole !== undefined) return builder.whole;
   switch (builder.type) {
     case "text":
       return textBlock(builder.text, builder.phase);

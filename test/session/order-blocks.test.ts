@@ -4,6 +4,8 @@ import fc from "fast-check";
 import type { ChatEvent } from "../../src/chat/event.ts";
 import type { LogEvent } from "../../src/chat/log-event.ts";
 import type { ContentBlock } from "../../src/chat/message.ts";
+import { encodeLogEvent } from "../../src/convert/proto/event.ts";
+import { withLargeContent } from "../../src/session/large-messages.ts";
 import { orderBlocks } from "../../src/session/order-blocks.ts";
 
 const origin = { provider: "p", model: "m", dialect: "d" };
@@ -158,18 +160,79 @@ describe("orderBlocks", () => {
     ]);
   });
 
-  test("reasoning too large for an event together with its raw form gives that up; anything else is refused", () => {
-    const large = { ...reasoning, encrypted: "x".repeat(500_000) };
-    const raw = new Uint8Array(500_000);
-    assert.deepEqual(blocksOf(run([[{ type: "block", index: 0, block: { ...large, raw } }]])), [
-      { ...origin, ...large },
-    ]);
-    for (const block of [
-      { type: "unknown", unknownType: "picture", raw: new Uint8Array(1_000_000) },
-      { ...reasoning, encrypted: "x".repeat(1_000_000) },
-    ] as const) {
-      assert.throws(() => run([[{ type: "block", index: 0, block }]]), /the limit is 921600/);
-    }
+  const tooLarge: readonly { name: string; block: ContentBlock; shown: ContentBlock }[] = [
+    {
+      name: "a picture as a result",
+      block: {
+        type: "unknown",
+        unknownType: "image_generation_call",
+        dialect: "other",
+        raw: new Uint8Array(1_000_000),
+      },
+      shown: { ...origin, type: "unknown", unknownType: "image_generation_call", dialect: "other" },
+    },
+    {
+      name: "reasoning with a long raw form",
+      block: { ...reasoning, raw: new Uint8Array(1_000_000) },
+      shown: { ...origin, ...reasoning },
+    },
+    {
+      name: "reasoning with a long encrypted form",
+      block: { ...reasoning, content: "Hm.", encrypted: "x".repeat(1_000_000), raw: new Uint8Array(1_000_000) },
+      shown: { ...origin, type: "reasoning", content: "Hm.", summary: ["Hm, so."] },
+    },
+    {
+      name: "thinking with a long raw form and a long signature",
+      block: {
+        type: "thinking",
+        thinking: "x".repeat(2000),
+        signature: "s".repeat(1_000_000),
+        raw: new Uint8Array(1_000_000),
+      },
+      shown: { ...origin, type: "thinking", thinking: "x".repeat(2000) },
+    },
+    {
+      name: "long redacted thinking",
+      block: { type: "redacted_thinking", data: "x".repeat(1_000_000) },
+      shown: { ...origin, type: "redacted_thinking", data: "" },
+    },
+    {
+      name: "an image",
+      block: { type: "image", url: `data:image/png;base64,${"A".repeat(1_000_000)}` },
+      shown: { type: "unknown", unknownType: "image" },
+    },
+  ];
+  for (const { name, block, shown } of tooLarge) {
+    test(`${name}, too large for an event, is kept beside the log and put back whole`, async () => {
+      const order = orderBlocks(origin, (wanted) => wanted);
+      const deltas: ChatEvent[] =
+        block.type === "thinking" ? [{ type: "thinking-delta", index: 1, text: block.thinking }] : [];
+      const events = [...order.push([text(0, "a"), ...deltas, { type: "block", index: 1, block }]), ...order.finish()];
+      const blobs = new Map(order.takeBlobs().map(({ digest, body }) => [digest, body]));
+      assert.equal(blobs.size, 1);
+      assert.deepEqual(order.takeBlobs(), []);
+      const inLog = blocksOf(events);
+      const raw = Buffer.from(JSON.stringify({ "codeagent.digest": [...blobs.keys()][0] }));
+      assert.deepEqual(inLog, [
+        { type: "text", text: "a" },
+        { ...shown, raw },
+      ]);
+      for (const event of events) assert.ok(encodeLogEvent("turn", 0, event).byteLength < 1_000_000);
+
+      const message = { role: "assistant", blocks: inLog } as const;
+      const [whole] = await withLargeContent([message], async (digest) => blobs.get(digest));
+      const kept = "raw" in shown || block.type !== "image" ? { ...origin, ...block } : block;
+      assert.deepEqual(whole?.blocks, [{ type: "text", text: "a" }, kept]);
+      assert.deepEqual(await withLargeContent([message], async () => undefined), [message], "a blob that is gone");
+    });
+  }
+
+  test("what is large and still fits an event stays in it", () => {
+    const block = { type: "unknown", unknownType: "picture", raw: new Uint8Array(900_000) } as const;
+    const order = orderBlocks(origin, (wanted) => wanted);
+    const events = [...order.push([{ type: "block", index: 0, block }]), ...order.finish()];
+    assert.deepEqual(blocksOf(events), [{ ...origin, ...block }]);
+    assert.deepEqual(order.takeBlobs(), []);
   });
 
   test("whatever interleaves, nothing of a block is lost and the order is that of first appearance", () => {
