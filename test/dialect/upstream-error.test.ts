@@ -19,6 +19,8 @@ const tooLong: readonly string[] = [
   "inputs tokens + max_new_tokens must be <= 4096",
   "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
   "input is too long for requested model",
+  "The total of 40000 tokens exceeds the context limit of 32768",
+  "40000 tokens do not fit the context limit",
 ];
 
 const tooFast: readonly string[] = [
