@@ -113,6 +113,8 @@ interface Item {
   phase: string;
   /** The phase its deltas told. */
   toldPhase: string;
+  /** Of a call: its text is an empty object and not shown yet, since some gateways send one before the arguments. */
+  isHeld: boolean;
   /** Of reasoning: which of its parts was shown last. */
   part: string;
   done: boolean;
@@ -227,6 +229,7 @@ function openaiResponsesAnswer(context: DecodeContext) {
       parts: new Map(),
       phase: "",
       toldPhase: "",
+      isHeld: false,
       part: "",
       done: false,
     };
@@ -350,17 +353,34 @@ function openaiResponsesAnswer(context: DecodeContext) {
     const isTaken = item.callId === "" || items.some((other) => other.givenId === item.callId);
     item.givenId = isTaken ? context.createToolCallId() : item.callId;
     events.push({ type: "tool-call-start", index: item.index, id: item.givenId, name: item.name });
-    addDelta({ type: "tool-call-delta", index: item.index, argumentsText: item.text });
+    if (!item.isHeld) addDelta({ type: "tool-call-delta", index: item.index, argumentsText: item.text });
   };
 
-  const addArguments = (item: Item | undefined, argumentsText: string): void => {
-    if (item === undefined) return;
-    item.text += argumentsText;
+  const addArguments = (item: Item | undefined, added: string): void => {
+    if (item === undefined || added === "") return;
+    if (item.text === "" && added.trim() === "{}") {
+      item.text = added;
+      item.isHeld = true;
+      return;
+    }
+    const begins = item.isHeld && added.trimStart().startsWith("{");
+    const argumentsText = item.isHeld && !begins ? item.text + added : added;
+    item.text = begins ? added : item.text + added;
+    item.isHeld = false;
     if (item.givenId !== "") addDelta({ type: "tool-call-delta", index: item.index, argumentsText });
   };
 
   const completeArguments = (item: Item | undefined, argumentsText: string): void => {
-    addArguments(item, missingOf(argumentsText, item?.text ?? ""));
+    const isEmpty = argumentsText.trim() === "{}";
+    addArguments(item, item?.isHeld && !isEmpty ? argumentsText : missingOf(argumentsText, item?.text ?? ""));
+    if (item !== undefined) releaseArguments(item);
+  };
+
+  /** Nothing more of a call's arguments follows. */
+  const releaseArguments = (item: Item): void => {
+    if (!item.isHeld || item.givenId === "") return;
+    item.isHeld = false;
+    addDelta({ type: "tool-call-delta", index: item.index, argumentsText: item.text });
   };
 
   /** Halves of surrogate pairs wait for their other half, and neighbours of one block that came in one read are one. */
@@ -389,7 +409,11 @@ function openaiResponsesAnswer(context: DecodeContext) {
     readUsage(response["usage"]);
     if (status === "failed" || status === "cancelled") throw upstreamError(faultOfResponse(response, status), context);
     readMissing(arrayOf(response["output"]).map(objectOf), source);
-    for (const item of items) if (item.type === "function_call") startCall(item);
+    for (const item of items) {
+      if (item.type !== "function_call") continue;
+      startCall(item);
+      releaseArguments(item);
+    }
     finished = true;
     const reason = textOf(objectOf(response["incomplete_details"])["reason"]);
     const rawFinishReason = reason || status;
