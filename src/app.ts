@@ -170,10 +170,6 @@ export async function startApp({
         ...generateHandlers(turns, sessions, stopping.signal),
         ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolveAll(name)),
         ...capabilityHandlers(capabilities),
-        compactSession: methodToCome(
-          CodeAgentService.method.compactSession,
-          "fork the session, or begin a new one with a summary",
-        ),
         listPendingRequests: methodToCome(
           CodeAgentService.method.listPendingRequests,
           "no tool of this version asks for approval",
@@ -264,6 +260,9 @@ function closing(
   };
 }
 
+/** Longest wait for a provider that asks for one, where another model can be asked, in milliseconds. */
+const shortWaitMs = 2000;
+
 function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => number): Models {
   const addresses = new Map(registry.list().map((provider) => [provider.id, provider]));
   const modelOf = (resolved: ResolvedModel): Model => {
@@ -288,7 +287,8 @@ function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => 
       async priced(usage) {
         return { ...usage, ...(await catalog.costOf({ provider: asked, model, usage, atMs: now() })) };
       },
-      stream: (request, signal) => registry.streamChat(resolved, request, { signal }),
+      stream: (request, signal, hasOthers) =>
+        registry.streamChat(resolved, request, { signal, ...(hasOthers ? { maxWaitMs: shortWaitMs } : {}) }),
     };
   };
   return {

@@ -78,6 +78,8 @@ export type LogEvent =
       readonly attempt: number;
       readonly model: string;
       readonly provider: string;
+      /** What the attempt used that this one voids, where its provider said so. */
+      readonly voidedUsage?: Usage;
     }
   | {
       readonly type: "block-start";

@@ -19,6 +19,8 @@ export class TurnPrinter {
   readonly #startedMs: number;
   /** Blocks of the running answer that came in pieces. */
   readonly #shown = new Set<number>();
+  /** The model asked last, with its provider. */
+  #asked = "";
 
   /** @param now milliseconds of any clock that goes evenly */
   constructor(page: Page, now: () => number = () => performance.now()) {
@@ -32,7 +34,10 @@ export class TurnPrinter {
     switch (event.case) {
       case "stepStarted":
         this.#shown.clear();
-        if (event.value.attempt > 1) this.#line("the answer broke off, asking again", "dim");
+        // A notice has told of another model that is asked.
+        if (event.value.attempt > 1 && this.#asked === `${event.value.provider}/${event.value.model}`)
+          this.#line("the answer broke off, asking again", "dim");
+        this.#asked = `${event.value.provider}/${event.value.model}`;
         return;
       case "blockStart":
         this.#page.endLine();

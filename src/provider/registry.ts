@@ -100,6 +100,8 @@ export interface StreamChatOptions {
   /** Destroys the call's connection; the generator then throws the signal's reason. */
   readonly signal: AbortSignal;
   readonly timeouts?: Partial<UpstreamTimeouts>;
+  /** Longest wait before another try, in milliseconds; default a minute. */
+  readonly maxWaitMs?: number;
 }
 
 export interface ProviderRegistry {
@@ -257,7 +259,7 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       endpoint.dialect.encode({ model, messages: [said], tools, options }, endpoint.quirksOf(model), provider);
     },
     refusal: ({ provider, model }) => circuits.refusal(provider, model),
-    async *streamChat(resolved, request, { signal, timeouts }) {
+    async *streamChat(resolved, request, { signal, timeouts, maxWaitMs }) {
       const { provider, model } = resolved;
       const endpoint = endpoints.get(provider);
       if (endpoint === undefined || "missing" in endpoint)
@@ -266,20 +268,25 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       if (refusal !== undefined) throw refusal;
       const limits = { ...defaultTimeouts, ...settings.timeouts, ...timeouts };
       const call = circuits.begin(provider, model);
-      let how: "answered" | "failed" | "leftAlone" = "leftAlone";
+      let isSettled = false;
+      const settle = (how: "answered" | "failed" | "leftAlone") => {
+        if (!isSettled) call[how]();
+        isSettled = true;
+      };
       try {
-        for await (const events of streamChat(endpoint, { ...request, model }, signal, limits, means)) {
-          how = "answered";
+        const asked = { ...request, model };
+        for await (const events of streamChat(endpoint, asked, signal, limits, means, maxWaitMs)) {
+          settle("answered"); // others may ask from now on, and not only when a long answer is over
           yield events;
         }
-        how = "answered";
+        settle("answered");
       } catch (error) {
         // Whatever else the provider says, it is there.
-        if (how === "leftAlone" && error instanceof AgentError && !signal.aborted)
-          how = error.kind === "provider_unavailable" ? "failed" : "answered";
+        if (error instanceof AgentError && !signal.aborted)
+          settle(error.kind === "provider_unavailable" ? "failed" : "answered");
         throw error;
       } finally {
-        call[how]();
+        settle("leftAlone");
       }
     },
     validate(provider, model, asked) {

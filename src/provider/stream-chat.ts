@@ -5,7 +5,7 @@ import type { DecodeContext } from "../dialect/dialect.ts";
 import { needsPayment, upstreamError } from "../dialect/upstream-error.ts";
 import { withIdleTimeout } from "../stream/idle-timeout.ts";
 import { defaultMaxBodyBytes, readSse, TooLongError } from "../stream/sse.ts";
-import type { Credential } from "./credentials.ts";
+import { type Credential, hidingSecrets } from "./credentials.ts";
 import { type Endpoint, urlBelow } from "./endpoint.ts";
 import { type HttpResponse, TimeLimitError } from "./http-request.ts";
 
@@ -47,9 +47,11 @@ const maxErrorBodyBytes = 64 * 1024;
  * Asks the provider and streams its answer. Tries again only while no answer has begun: after that the caller has seen
  * events that cannot be taken back.
  * @param signal destroys the connection at once; the generator then throws the signal's reason.
+ * @param maxWaitMs longest wait before another try, in milliseconds; default a minute.
  * @throws {AgentError} `provider_auth` (401, 403), `provider_not_found` (404), `provider_rejected` and `context_length`
  * (the request's fault), `rate_limited` (429), `provider_unavailable` (5xx, no connection, cut answer, time limits) and
- * `provider_protocol` (unreadable); a `CutAnswerError` where the answer had begun. No message holds the key or is longer than 2 KB.
+ * `provider_protocol` (unreadable); a `CutAnswerError` where the answer had begun and broke off, but not where
+ * the whole call took too long. No message holds the key or is longer than 2 KB.
  */
 export async function* streamChat(
   endpoint: Endpoint,
@@ -57,6 +59,7 @@ export async function* streamChat(
   signal: AbortSignal,
   timeouts: UpstreamTimeouts,
   means: CallMeans,
+  maxWaitMs = maxRetryAfterMs,
 ): AsyncGenerator<ChatEvent[]> {
   signal.throwIfAborted();
   const call = new AbortController();
@@ -71,7 +74,7 @@ export async function* streamChat(
   let how: "read" | "abandoned" = "abandoned";
   const secrets = new Set(endpoint.secrets);
   try {
-    response = await sendWithRetries(endpoint, request, secrets, call.signal, timeouts, means);
+    response = await sendWithRetries(endpoint, request, secrets, call.signal, timeouts, means, maxWaitMs);
     yield* readAnswer(response, endpoint, request.model, timeouts, means);
     how = "read";
   } catch (error) {
@@ -93,6 +96,7 @@ async function sendWithRetries(
   signal: AbortSignal,
   timeouts: UpstreamTimeouts,
   means: CallMeans,
+  maxWaitMs: number,
 ): Promise<HttpResponse> {
   const body = endpoint.dialect.encode(request, endpoint.quirksOf(request.model), endpoint.provider);
   let changes = 0;
@@ -134,7 +138,7 @@ async function sendWithRetries(
     const waitMs = error.retryAfterMs ?? backoffMs;
     // A time limit that ran out is no reason to wait once more.
     const again = error.detail.retryable && !(error instanceof TimeLimitError);
-    if (!again || attempt === maxTries || waitMs > maxRetryAfterMs) {
+    if (!again || attempt === maxTries || waitMs > maxWaitMs) {
       throw error.kind === "rate_limited" && error.retryAfterMs === undefined && error.detail.retryable
         ? new AgentError(error.kind, error.message, { ...optionsOf(error), retryAfterMs: Math.round(waitMs) })
         : error;
@@ -377,7 +381,7 @@ function detailOf(endpoint: Endpoint, response: HttpResponse): AgentErrorDetail 
 
 /** The error with every secret taken out of its words, and the words kept to their limit. Its cause stays behind. */
 function withoutSecrets(error: AgentError, secrets: ReadonlySet<string>): AgentError {
-  const clean = (text: string) => [...secrets].reduce((left, secret) => left.replaceAll(secret, "***"), text);
+  const clean = hidingSecrets(secrets, "***");
   const message = clean(error.message);
   const { upstreamRequestId } = error.detail;
   const { cause: _, ...options } = optionsOf(error);

@@ -1,15 +1,20 @@
 import { AgentError, invalidField } from "../chat/error.ts";
 import type { Feature } from "../chat/feature.ts";
 import type { Message } from "../chat/message.ts";
-import type { TurnRequest } from "../chat/request.ts";
+import type { Budget, TurnRequest } from "../chat/request.ts";
 import { schemaFault } from "../tool/check-value.ts";
 import { fullName, type Model } from "./models.ts";
 
 /**
  * Refuses what the models of a turn cannot do, before anything is sent or kept.
+ * @param ofSession the bounds of the turn's session
  * @throws {AgentError} `invalid_request` that names the field and the model.
  */
-export async function checkTurn(request: TurnRequest, models: readonly Model[]): Promise<void> {
+export async function checkTurn(
+  request: TurnRequest,
+  models: readonly Model[],
+  ofSession: Budget | undefined,
+): Promise<void> {
   const format = request.options.responseFormat;
   if (format?.type === "json_schema") {
     const fault = schemaFault(format.schema);
@@ -22,10 +27,12 @@ export async function checkTurn(request: TurnRequest, models: readonly Model[]):
       throw invalidField(field, `${what}, which ${fullName(model)} can't do; leave it out or ask another model`);
     }
     model.check(request);
-    if (request.options.budget?.maxCostNanoUsd !== undefined && !(await model.hasPrice())) {
+    const inTurn = request.options.budget?.maxCostNanoUsd !== undefined;
+    if ((inTurn || ofSession?.maxCostNanoUsd !== undefined) && !(await model.hasPrice())) {
+      const bound = inTurn ? "options.budget.max_cost_nano_usd" : "the session's budget.max_cost_nano_usd";
       throw new AgentError(
         "failed_precondition",
-        `options.budget.max_cost_nano_usd can't be held: the price of ${fullName(model)} is unknown; give it in the file of prices, or bound tokens or time`,
+        `${bound} can't be held: the price of ${fullName(model)} is unknown; give it in the file of prices, or bound tokens or time`,
         { reason: "PRICE_UNKNOWN" },
       );
     }

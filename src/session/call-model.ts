@@ -35,14 +35,19 @@ export async function callModel(
 ): Promise<void> {
   const lastResponseId = turn.answer?.responseId ?? "";
   const call = { session, turn, functions, step, signal };
-  const models = inOrder(session.environment.models.find(turn.model), turn.asked);
+  const named = session.environment.models.find(turn.model);
+  const models = inOrder(named, turn.asked);
+  // The model that the options mean, or whose answer the turn goes on from.
+  const own = step === 1 ? named[0] : models[0];
   let mayAskAgain = session.environment.limits.retryCutAnswers;
   let nextAttempt = attempt;
   let unanswered: AgentError | undefined;
+  let voidedUsage: Usage | undefined;
+  throwIfNoneCanBeAsked(models);
   for (const [index, model] of models.entries()) {
     const hasOthers = index < models.length - 1;
-    const refusal = hasOthers ? model.refusal() : undefined;
-    if (refusal !== undefined) {
+    const refusal = model.refusal();
+    if (refusal !== undefined && (hasOthers || unanswered !== undefined)) {
       unanswered ??= refusal;
       continue;
     }
@@ -50,18 +55,36 @@ export async function callModel(
     for (;;) {
       // An answer that the provider keeps has the whole history before it.
       const responseId = turn.compactedStep === step ? "" : lastResponseId;
-      const asking = { lastResponseId: responseId, model, attempt: nextAttempt, mayAskAgain, hasOthers };
-      const outcome = await askModel({ ...call, ...asking });
+      const asking = { lastResponseId: responseId, isOwn: model === own, model, attempt: nextAttempt };
+      const outcome = await askModel({ ...call, ...asking, voidedUsage, mayAskAgain, hasOthers });
       if (outcome === "finished") return;
       nextAttempt++;
+      voidedUsage = outcome === "compacted" ? undefined : outcome.usage;
       if (outcome === "compacted") continue;
-      if (outcome !== "cut") {
-        unanswered = outcome;
+      if (outcome.next === "another") {
+        unanswered = outcome.error;
         break;
       }
       mayAskAgain = false;
     }
   }
+  if (unanswered !== undefined) throw unanswered;
+}
+
+/** An attempt that the next one voids. */
+interface Voided {
+  readonly next: "again" | "another";
+  readonly error: AgentError;
+  /** What it used, where the provider said so. */
+  readonly usage: Usage | undefined;
+}
+
+/** With every model left alone for a while, the one that may be asked soonest says when. */
+function throwIfNoneCanBeAsked(models: readonly Model[]): void {
+  const refusals = models.flatMap((model) => model.refusal() ?? []);
+  if (refusals.length < models.length) return;
+  const [soonest] = refusals.toSorted((one, other) => (one.retryAfterMs ?? 0) - (other.retryAfterMs ?? 0));
+  if (soonest !== undefined) throw soonest;
 }
 
 interface ModelCall {
@@ -73,6 +96,10 @@ interface ModelCall {
   readonly attempt: number;
   /** The provider's id of the answer before this one in the turn. */
   readonly lastResponseId: string;
+  /** The model is the one whose answer that was, or that the turn's options mean. */
+  readonly isOwn: boolean;
+  /** What the attempt used that this one voids. */
+  readonly voidedUsage: Usage | undefined;
   /** Whether a cut answer may be left as it is, for another attempt to void it. */
   readonly mayAskAgain: boolean;
   /** Whether another model may be asked when this one is not to be had. */
@@ -90,13 +117,20 @@ function tellOfFallback({ session, turn }: Pick<ModelCall, "session" | "turn">, 
 }
 
 /**
- * @returns `cut` and `compacted` for an answer to be asked for again, the error for one to be asked of another model.
+ * @returns `compacted` for an answer to be asked for again over a shorter history, else what has to be asked for again.
  */
-async function askModel(call: ModelCall): Promise<"finished" | "cut" | "compacted" | AgentError> {
+async function askModel(call: ModelCall): Promise<"finished" | "compacted" | Voided> {
   const { session, turn, model, step, attempt, signal } = call;
   const { provider, dialect } = model;
   const lastAsked = session.state.asked;
-  record(session, turn.turnId, { type: "step-started", step, attempt, model: model.model, provider });
+  record(session, turn.turnId, {
+    type: "step-started",
+    step,
+    attempt,
+    model: model.model,
+    provider,
+    ...(call.voidedUsage === undefined ? {} : { voidedUsage: call.voidedUsage }),
+  });
   const order = orderBlocks({ provider, model: model.model, dialect }, uniqueCallIds(session));
   let finish: Finish = { finishReason: "stop", rawFinishReason: "" };
   let usage: Usage | undefined;
@@ -131,9 +165,9 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | "compacte
       model: model.model,
       messages: withSystemPrompt(messages, session.config, session.environment.systemPrompt),
       tools: model.features.includes("tools") ? offeredTools(turn, call.functions) : [],
-      options: modelOptions(turn.options, step, call.lastResponseId),
+      options: modelOptions(turn.options, step, call.lastResponseId, call.isOwn),
     };
-    for await (const events of model.stream(request, signal)) {
+    for await (const events of model.stream(request, signal, call.hasOthers)) {
       for (const event of events) {
         if (event.type === "usage") usage = event.usage;
         else if (event.type === "finish") {
@@ -153,9 +187,9 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | "compacte
   } catch (error) {
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
     if (error instanceof AgentError && isRepeatable(shown)) {
-      if (call.mayAskAgain && error instanceof CutAnswerError) return "cut";
+      const next = nextAsked(call, error);
+      if (next !== undefined) return { next, error, usage: usage && (await model.priced(usage)) };
       if (error.kind === "context_length" && (await compactTooLong(session, turn, model, signal))) return "compacted";
-      if (call.hasOthers && (error.kind === "provider_unavailable" || error.kind === "rate_limited")) return error;
     }
     show(order.finish());
     const reason = finishReasonOf(error);
@@ -163,6 +197,12 @@ async function askModel(call: ModelCall): Promise<"finished" | "cut" | "compacte
     await finishStep();
     throw error;
   }
+}
+
+/** Who is asked again for an answer that has not come; undefined for nobody. */
+function nextAsked({ mayAskAgain, hasOthers }: ModelCall, error: AgentError): Voided["next"] | undefined {
+  if (mayAskAgain && error instanceof CutAnswerError) return "again";
+  return hasOthers && (error.kind === "provider_unavailable" || error.kind === "rate_limited") ? "another" : undefined;
 }
 
 /** What was shown can be said again by another attempt: no call has been named. */

@@ -6,27 +6,43 @@ import { answerId, type SessionState, type TurnState } from "./state.ts";
 
 const words = { whole: "the answer", property: "a property" };
 
+/** Why an answer is not the JSON that was asked for. */
+export interface AnswerFault {
+  /** The end of a sentence that begins with `the answer`. */
+  readonly what: string;
+  /** Another answer may do. */
+  readonly isRepairable: boolean;
+}
+
 /**
- * What is wrong with the last answer of a turn that was asked for JSON, as the end of a sentence that begins with `the
- * answer`. Undefined where it is as asked, where no form was asked for, and where something else ended the turn.
+ * What is wrong with the last answer of a turn that was asked for JSON. Undefined where it is as asked, where no form was
+ * asked for, and where something else ended the turn.
  */
-export function answerFault(state: SessionState, turn: TurnState, finishReason: FinishReason): string | undefined {
+export function answerFault(state: SessionState, turn: TurnState, finishReason: FinishReason): AnswerFault | undefined {
   const format = turn.options.responseFormat;
   if (format === undefined || format.type === "text") return undefined;
   if (finishReason !== "stop" && finishReason !== "length") return undefined;
   const message = state.messages.findLast(({ id }) => id === answerId(turn.turnId, turn.step));
   const text = message === undefined ? "" : messageText(message);
+  const isRepairable = finishReason === "stop";
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (error) {
-    if (text.trim() === "") return "is empty";
-    if (finishReason === "length") return "was cut at the most tokens it may have";
-    return `is no JSON (${error instanceof Error ? error.message.slice(0, 200) : "unreadable"})`;
+    if (text.trim() === "") return { what: "is empty", isRepairable };
+    if (finishReason === "length") return { what: "was cut at the most tokens it may have", isRepairable };
+    return {
+      what: `is no JSON (${error instanceof Error ? error.message.slice(0, 200) : "unreadable"})`,
+      isRepairable,
+    };
   }
   const schema = format.type === "json_schema" ? format.schema : '{"type":"object"}';
   const check = checkValue(schema, value, Buffer.byteLength(text), words);
-  return check.ok ? undefined : `does not fit the schema: ${check.problems}`;
+  if (check.ok) return undefined;
+  const { fault, problems } = check;
+  return fault === "value" || fault === "depth"
+    ? { what: `does not fit the schema: ${problems}`, isRepairable }
+    : { what: `can't be checked with the schema, which ${problems}`, isRepairable: false };
 }
 
 /** What the model is told of an answer in the wrong form. */

@@ -4,6 +4,7 @@ import type { Message } from "../chat/message.ts";
 import { toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { type CompactionPlan, estimateTokens, planCompaction, textTokens, transcriptOf } from "./compact-history.ts";
+import type { CompactionRequest } from "./compaction-request.ts";
 import type { CommitExtras } from "./log-writer.ts";
 import { fullName, inOrder, type Model } from "./models.ts";
 import { orderBlocks } from "./order-blocks.ts";
@@ -61,15 +62,6 @@ export async function compactTooLong(
   const models = inOrder(session.environment.models.find(turn.model), model);
   const asked = { turnId: turn.turnId, trigger: "context_length", models, windowTokens, instructions: "" } as const;
   return compact(session, asked, signal);
-}
-
-/** What a command asks for. */
-export interface CompactionRequest {
-  readonly requestId: string;
-  /** The models of the session, as a turn names them. */
-  readonly model: string;
-  /** What to keep, in somebody's words; may be empty. */
-  readonly instructions: string;
 }
 
 /**
@@ -249,7 +241,7 @@ async function summaryOf(
   { environment: { newId } }: RunningSession,
   model: Model,
   plan: CompactionPlan,
-  { windowTokens, instructions, trigger }: Asked,
+  { models, windowTokens, instructions, trigger }: Asked,
   signal: AbortSignal,
   onUsage: (usage: Usage) => void,
 ): Promise<string> {
@@ -266,7 +258,7 @@ async function summaryOf(
   let cut = false;
   const request = { model: model.model, messages, tools: [], options: {} };
   try {
-    for await (const events of model.stream(request, AbortSignal.any([signal, limit]))) {
+    for await (const events of model.stream(request, AbortSignal.any([signal, limit]), model !== models.at(-1))) {
       for (const event of events) {
         if (event.type === "usage") onUsage(event.usage);
         if (event.type === "finish") cut = event.finishReason !== "stop";

@@ -23,6 +23,16 @@ export class LiveTails {
     };
   }
 
+  /** Learns that the log of a session has grown elsewhere. */
+  advance(sessionId: string, headSeq: number): void {
+    this.#tails.get(sessionId)?.tail.advanceTo(headSeq);
+  }
+
+  /** The sessions that somebody writes or reads here, each with the last event known. */
+  *heads(): Generator<readonly [sessionId: string, headSeq: number]> {
+    for (const [sessionId, { tail }] of this.#tails) yield [sessionId, tail.headSeq];
+  }
+
   /** Ends the readers of a session, with an error or because nothing follows; whoever comes later gets a new tail. */
   end(sessionId: string, error?: Error): void {
     const entry = this.#tails.get(sessionId);

@@ -7,8 +7,15 @@ import type { GenerateOptions, ModelOptions } from "../chat/request.ts";
  *
  * @param step counts from 1.
  * @param lastResponseId the provider's id of the step before; empty where it is not known.
+ * @param isAsked whether the model is the one that the options mean, or that answered before: only it knows the response
+ *   to go on from.
  */
-export function modelOptions(turnOptions: GenerateOptions, step: number, lastResponseId: string): ModelOptions {
+export function modelOptions(
+  turnOptions: GenerateOptions,
+  step: number,
+  lastResponseId: string,
+  isAsked: boolean,
+): ModelOptions {
   const {
     maxSteps: _steps,
     budget: _budget,
@@ -17,11 +24,18 @@ export function modelOptions(turnOptions: GenerateOptions, step: number, lastRes
     metadata: _metadata,
     ...options
   } = turnOptions;
-  if (step === 1) return options;
+  if (step === 1) return isAsked ? options : withoutResponse(options);
   const forced = options.toolChoice !== undefined && options.toolChoice !== "auto" && options.toolChoice !== "none";
   const once = forced ? { ...options, toolChoice: "auto" } : options;
   if (options.stateful?.previousResponseId === undefined) return once;
+  const goesOn = options.stateful.store !== false && lastResponseId !== "" && isAsked;
+  return goesOn
+    ? { ...once, stateful: { ...options.stateful, previousResponseId: lastResponseId } }
+    : withoutResponse(once);
+}
+
+function withoutResponse(options: ModelOptions): ModelOptions {
+  if (options.stateful?.previousResponseId === undefined) return options;
   const { previousResponseId: _, ...stateful } = options.stateful;
-  const goesOn = stateful.store !== false && lastResponseId !== "";
-  return { ...once, stateful: goesOn ? { ...stateful, previousResponseId: lastResponseId } : stateful };
+  return { ...options, stateful };
 }

@@ -43,8 +43,9 @@ export interface Model {
   /**
    * Asks the model and streams its answer, the events of one upstream read at a time. Leaving early closes the request.
    * @param signal aborts the request; the generator then throws the signal's reason.
+   * @param hasOthers another model can be asked, so that a provider that wants to be waited for is not
    */
-  stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<readonly ChatEvent[]>;
+  stream(request: ChatRequest, signal: AbortSignal, hasOthers: boolean): AsyncIterable<readonly ChatEvent[]>;
 }
 
 /** The models of a turn, the one that was asked last first, since that one can read its own reasoning. */

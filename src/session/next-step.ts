@@ -1,4 +1,5 @@
 import type { FinishReason } from "../chat/finish-reason.ts";
+import { type SessionBudget, spentBudget } from "./budgets.ts";
 import type { CallState, SessionState, TurnState } from "./state.ts";
 
 /** What is to be done next in a session. A crash is survived by folding the log and asking again. */
@@ -17,17 +18,18 @@ export interface PlannedCall {
 
 /**
  * @param maxSteps model calls a turn may make when its request names no bound
+ * @param session the bounds of the session, where it has some
  */
-export function nextStep(state: SessionState, maxSteps: number): NextStep {
+export function nextStep(state: SessionState, maxSteps: number, session = noBudget): NextStep {
   const { turn } = state;
   if (turn === undefined) return { type: "wait" };
-  if (turn.step === 0) return callModel(turn, 1, 1, maxSteps);
+  if (turn.step === 0) return firstAttempt(state, turn, 1, maxSteps, session);
   const { answer } = turn;
   if (answer === undefined) return { type: "call-model", step: turn.step, attempt: turn.attempt + 1 };
 
   // An answer that was cut may hold a cut call: it is never run.
   const wantsTools = answer.finishReason === "tool_calls" || answer.finishReason === "stop";
-  if (answer.continues && answer.calls.length === 0) return callModel(turn, turn.step + 1, 1, maxSteps);
+  if (answer.continues && answer.calls.length === 0) return firstAttempt(state, turn, turn.step + 1, maxSteps, session);
   if (!wantsTools || answer.calls.length === 0) {
     return { type: "finish-turn", finishReason: answer.finishReason === "tool_calls" ? "stop" : answer.finishReason };
   }
@@ -42,19 +44,21 @@ export function nextStep(state: SessionState, maxSteps: number): NextStep {
     return { type: "run-tools", calls: open.map((call) => ({ call, action: actionFor(call) })) };
   }
   if (ours.length < answer.calls.length) return { type: "finish-turn", finishReason: "tool_calls" };
-  return callModel(turn, turn.step + 1, 1, maxSteps);
+  return firstAttempt(state, turn, turn.step + 1, maxSteps, session);
 }
 
-function callModel(turn: TurnState, step: number, attempt: number, maxSteps: number): NextStep {
+const noBudget: SessionBudget = { budget: undefined, nowMs: 0 };
+
+function firstAttempt(
+  state: SessionState,
+  turn: TurnState,
+  step: number,
+  maxSteps: number,
+  session: SessionBudget,
+): NextStep {
   if (step > (turn.options.maxSteps ?? maxSteps)) return { type: "finish-turn", finishReason: "max_steps" };
-  const spent = turn.usage?.totalTokens ?? (turn.usage?.inputTokens ?? 0) + (turn.usage?.outputTokens ?? 0);
-  if (spent >= (turn.options.budget?.maxTotalTokens ?? Number.POSITIVE_INFINITY)) {
-    return { type: "finish-turn", finishReason: "budget" };
-  }
-  if ((turn.usage?.costNanoUsd ?? 0) >= (turn.options.budget?.maxCostNanoUsd ?? Number.POSITIVE_INFINITY)) {
-    return { type: "finish-turn", finishReason: "budget" };
-  }
-  return { type: "call-model", step, attempt };
+  if (spentBudget(state, session) !== undefined) return { type: "finish-turn", finishReason: "budget" };
+  return { type: "call-model", step, attempt: 1 };
 }
 
 function actionFor(call: CallState): PlannedCall["action"] {

@@ -5,6 +5,7 @@ import type { Message } from "../chat/message.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { toolFailure } from "../chat/tool-result.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
+import { spentBudget } from "./budgets.ts";
 import { callModel } from "./call-model.ts";
 import { answerFault, answerInvalid, repairText } from "./check-answer.ts";
 import { compactIfLarge } from "./compaction.ts";
@@ -13,7 +14,7 @@ import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
 import { FencedError } from "./owned-log.ts";
 import { runTools } from "./run-tools.ts";
-import { foldRecord, type SessionState, type TurnState } from "./state.ts";
+import { foldRecord, ranMs, type SessionState, type TurnState, waitedMs } from "./state.ts";
 import { turnErrorFrom } from "./turn-error.ts";
 
 export interface SessionLimits {
@@ -79,6 +80,11 @@ export interface RunningSession {
   readonly withContent: (messages: readonly Message[]) => Promise<readonly Message[]>;
   /** What the owner notes with the end of a turn, so that lists need not fold. */
   readonly summary: (state: SessionState) => Uint8Array;
+  /**
+   * Called where a turn can go on elsewhere without asking or doing anything again.
+   * @throws {StoppedError} when it is to.
+   */
+  readonly checkpoint?: () => void;
   /** Inbox entries answered by the end of the turn. */
   readonly keysAnsweredAtEnd: (turnId: string) => readonly string[];
 }
@@ -102,12 +108,14 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   const onAbort = () => ending.abort(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
   if (signal.aborted) onAbort();
-  const timer = setTimeout(() => ending.abort(timeoutError(turn, environment.limits)), remainingMs(turn, environment));
+  const bound = timeBound(session, turn);
+  const timer = setTimeout(() => ending.abort(bound.error), bound.remainingMs);
   try {
     const functions = await environment.functions();
     for (;;) {
       ending.signal.throwIfAborted();
-      const step = nextStep(state, environment.limits.maxSteps);
+      session.checkpoint?.();
+      const step = nextStep(state, environment.limits.maxSteps, sessionBudget(session));
       switch (step.type) {
         case "wait":
           return;
@@ -121,14 +129,14 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
         case "finish-turn": {
           const fault = answerFault(state, turn, step.finishReason);
           if (fault !== undefined) {
-            if (step.finishReason === "length" || turn.rejectedAnswers >= environment.limits.maxAnswerRepairs)
-              throw answerInvalid(turn, fault);
+            if (!fault.isRepairable || turn.rejectedAnswers >= environment.limits.maxAnswerRepairs)
+              throw answerInvalid(turn, fault.what);
             record(session, turn.turnId, {
               type: "notice",
               level: "warning",
               code: "ANSWER_REJECTED",
-              message: `the answer ${fault}; the model is asked for another one`,
-              modelText: repairText(fault),
+              message: `the answer ${fault.what}; the model is asked for another one`,
+              modelText: repairText(fault.what),
             });
             break;
           }
@@ -183,7 +191,7 @@ function failTurn(session: RunningSession, turn: TurnState, error: unknown): voi
     });
   }
   if (finishReason !== "error") {
-    finishTurn(session, turn, finishReason);
+    finishTurn(session, turn, finishReason, undefined, error instanceof AgentError ? error.message : undefined);
     return;
   }
   if (!(error instanceof AgentError)) {
@@ -200,7 +208,18 @@ function lostError(): TurnError {
   return turnErrorFrom(new AgentError("unavailable", message, { detail: { retryable: true } }), true);
 }
 
-function finishTurn(session: RunningSession, turn: TurnState, finishReason: FinishReason, error?: TurnError): void {
+/** @param budget says which budget ends the turn, where the fold does not tell */
+function finishTurn(
+  session: RunningSession,
+  turn: TurnState,
+  finishReason: FinishReason,
+  error?: TurnError,
+  budget = spentBudget(session.state, sessionBudget(session))?.message ?? "a budget of the turn is used up",
+): void {
+  if (finishReason === "budget") {
+    const message = `the turn ends: ${budget}`;
+    record(session, turn.turnId, { type: "notice", level: "warning", code: "BUDGET_EXHAUSTED", message });
+  }
   const event = {
     type: "turn-finished",
     finishReason,
@@ -220,24 +239,41 @@ export function finishReasonOf(error: unknown): FinishReason {
   return error.reason === "BUDGET_DURATION" ? "budget" : "error";
 }
 
-/** A bound the request names counts from the turn's beginning; the server's own from when it goes on after a restart. */
-function remainingMs(turn: TurnState, environment: TurnEnvironment): number {
-  const { limitMs } = turnTimeLimit(turn, environment.limits);
-  const named = limitMs === turn.options.timeoutMs || limitMs === turn.options.budget?.maxDurationMs;
-  return named ? Math.max(0, turn.startedMs + limitMs - environment.now()) : limitMs;
+function sessionBudget({ config, environment }: RunningSession) {
+  return { budget: config.budget, nowMs: environment.now() };
 }
 
-function turnTimeLimit(turn: TurnState, limits: SessionLimits): { limitMs: number; budget: boolean } {
-  const timeoutMs = Math.min(turn.options.timeoutMs ?? limits.maxTurnMs, limits.maxTurnMs);
-  const budgetMs = turn.options.budget?.maxDurationMs ?? Number.POSITIVE_INFINITY;
-  return budgetMs < timeoutMs ? { limitMs: budgetMs, budget: true } : { limitMs: timeoutMs, budget: false };
+interface TimeBound {
+  /** 0 for one that is over. */
+  readonly remainingMs: number;
+  readonly error: AgentError;
 }
 
-function timeoutError(turn: TurnState, limits: SessionLimits): AgentError {
-  const { limitMs, budget } = turnTimeLimit(turn, limits);
-  return budget
-    ? new AgentError("resource_exhausted", `the turn's budget of ${limitMs} ms is used up`, {
-        reason: "BUDGET_DURATION",
-      })
-    : new AgentError("deadline", `the turn took longer than ${limitMs} ms`, { reason: "TURN_TIMEOUT" });
+/**
+ * The bound of time that ends first. One that the request or the session names counts from the turn's beginning, the
+ * server's own from when it goes on after a restart.
+ */
+function timeBound({ environment, config, state }: RunningSession, turn: TurnState): TimeBound {
+  const { maxTurnMs } = environment.limits;
+  const nowMs = environment.now();
+  const usedMs = ranMs(turn, nowMs);
+  const { timeoutMs, budget } = turn.options;
+  const late = (limitMs: number) =>
+    new AgentError("deadline", `the turn took longer than ${limitMs} ms`, { reason: "TURN_TIMEOUT" });
+  const spent = (message: string) => new AgentError("resource_exhausted", message, { reason: "BUDGET_DURATION" });
+  const bounds: TimeBound[] = [{ remainingMs: maxTurnMs, error: late(maxTurnMs) }];
+  if (timeoutMs !== undefined && timeoutMs <= maxTurnMs) {
+    bounds.push({ remainingMs: timeoutMs - usedMs - waitedMs(turn, nowMs), error: late(timeoutMs) });
+  }
+  if (budget?.maxDurationMs !== undefined) {
+    const { maxDurationMs: limitMs } = budget;
+    bounds.push({ remainingMs: limitMs - usedMs, error: spent(`the turn's budget of ${limitMs} ms is used up`) });
+  }
+  if (config.budget?.maxDurationMs !== undefined) {
+    const { maxDurationMs: limitMs } = config.budget;
+    const message = `the session's budget of ${limitMs} ms is used up: turns before this one took ${state.ranMs} ms`;
+    bounds.push({ remainingMs: limitMs - state.ranMs - usedMs, error: spent(message) });
+  }
+  const first = bounds.reduce((least, bound) => (bound.remainingMs < least.remainingMs ? bound : least));
+  return { ...first, remainingMs: Math.max(0, first.remainingMs) };
 }

@@ -31,6 +31,24 @@ export function shuttingDown(): AgentError {
   });
 }
 
+/** The database came back without what it had committed last. */
+export function lostSuffix(sessionId: string, seq: number, headSeq: number): AgentError {
+  return new AgentError(
+    "data_loss",
+    `event ${seq} of session ${sessionId} is lost: its log ends at ${headSeq} since the database failed over; read it again from the beginning`,
+    { reason: "LOG_SHORTENED", metadata: { sessionId, headSeq: String(headSeq) } },
+  );
+}
+
+/** Nobody works on the session any more: it may be what kills those who do. */
+export function heldBack(sessionId: string): AgentError {
+  return new AgentError(
+    "failed_precondition",
+    `session ${sessionId} is held back: the server died again and again while it worked on it; cancel its turn to go on, fork it or delete it`,
+    { reason: "SESSION_HELD_BACK", metadata: { sessionId } },
+  );
+}
+
 export function storeTrouble(error: unknown): AgentError {
   const cause = error instanceof LostSessionError ? error.cause : error;
   return cause instanceof AgentError

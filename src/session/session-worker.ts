@@ -4,11 +4,14 @@ import { decodeSessionConfig } from "../convert/proto/session-config.ts";
 import { decodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { Claim, InboxEntry, Store } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
+import { compactOnRequest } from "./compaction.ts";
+import { decodeCompactionRequest } from "./compaction-request.ts";
 import { separateLargeContent, withLargeContent } from "./large-messages.ts";
 import { loadState } from "./load-state.ts";
 import { LogWriter } from "./log-writer.ts";
 import { FencedError, storedLog } from "./owned-log.ts";
 import { type RunningSession, record, runTurn, StoppedError, type TurnEnvironment } from "./run-turn.ts";
+import { lostSuffix } from "./session-errors.ts";
 import type { SessionState } from "./state.ts";
 import { encodeSummary, summaryOf } from "./summary.ts";
 
@@ -30,6 +33,8 @@ export class SessionWorker {
   readonly #tail: Tail;
   #turn: { readonly turnId: string; readonly abort: AbortController } | undefined;
   #stopped: StoppedError | undefined;
+  #handsOver = false;
+  #fenced: FencedError | undefined;
 
   constructor(sessionId: string, store: Store, environment: TurnEnvironment, tail: Tail) {
     this.#sessionId = sessionId;
@@ -41,6 +46,25 @@ export class SessionWorker {
   /** Ends a turn if it is the one that runs. That it is to end has to be in the inbox before. */
   cancel(turnId: string): void {
     if (this.#turn?.turnId === turnId) this.#turn.abort.abort(cancelledError());
+  }
+
+  /** A command came from elsewhere: what runs may have to end. */
+  async commanded(): Promise<void> {
+    const { turnId = "" } = this.#turn ?? {};
+    if (turnId === "") return;
+    const inbox = await this.#store.readInbox(this.#sessionId);
+    if (inbox.some((entry) => entry.key === cancelKey(turnId))) this.cancel(turnId);
+  }
+
+  /** Gives the session up for somebody else to go on with it, as soon as a step ends. */
+  handOver(): void {
+    this.#handsOver = true;
+  }
+
+  /** Others may have taken the session over: ends what runs at once and writes nothing about it. */
+  fence(): void {
+    this.#fenced ??= new FencedError(`session ${this.#sessionId} may have another owner`);
+    this.#turn?.abort.abort(this.#fenced);
   }
 
   /** Leaves the turn as it is and gives the session up. */
@@ -57,12 +81,15 @@ export class SessionWorker {
   async run(kept: KeptState | undefined): Promise<{ kept: KeptState | undefined; more: boolean }> {
     const claim = await this.#store.claim(this.#sessionId);
     if (claim === undefined) return { kept: undefined, more: false };
+    this.#fenced = undefined;
     let session: RunningSession | undefined;
     try {
+      if (claim.headSeq < this.#tail.headSeq) throw lostSuffix(this.#sessionId, this.#tail.headSeq, claim.headSeq);
       this.#tail.advanceTo(claim.headSeq);
       session = await this.#open(claim, kept);
       while (
         this.#stopped === undefined &&
+        !this.#handsOver &&
         (session.state.turn !== undefined || (await this.#beginTurn(session, claim)))
       ) {
         await this.#runTurn(session);
@@ -70,7 +97,10 @@ export class SessionWorker {
       await session.writer.flushed();
       const unfinished = session.state.turn !== undefined;
       const more = await this.#store.release(this.#sessionId, claim.fence, unfinished);
-      return { kept: { state: session.state, token: claim.fence.token }, more: more && this.#stopped === undefined };
+      return {
+        kept: { state: session.state, token: claim.fence.token },
+        more: more && this.#stopped === undefined && !this.#handsOver,
+      };
     } catch (error) {
       if (error instanceof FencedError) return { kept: undefined, more: false };
       if (!(error instanceof StoppedError)) throw new LostSessionError(claim, error);
@@ -98,15 +128,18 @@ export class SessionWorker {
           await writer.flushed(); // the content may have come with the turn that has just begun
           return this.#store.readBlob(this.#sessionId, digest);
         }),
+      checkpoint: () => {
+        if (this.#handsOver) throw new StoppedError("the server is shutting down");
+      },
       summary: (folded) => encodeSummary(summaryOf(folded)),
       keysAnsweredAtEnd: (turnId) => [cancelKey(turnId)],
     };
   }
 
-  /** Begins the turn that waits longest; says whether there was one. */
+  /** Begins the turn that waits longest, after the compactions that were asked for before it; says whether there was one. */
   async #beginTurn(session: RunningSession, claim: Claim): Promise<boolean> {
     const inbox = await this.#store.readInbox(this.#sessionId);
-    const entry = inbox.find((candidate) => candidate.kind === "turn");
+    const entry = inbox.find(({ kind }) => kind === "turn" || kind === "compact");
     if (entry === undefined) {
       const stale = inbox.map((candidate) => candidate.key);
       if (stale.length > 0) await this.#answerWithoutEvent(claim, stale);
@@ -115,8 +148,24 @@ export class SessionWorker {
     const command = await this.#store.readCommand(this.#sessionId, entry.key);
     if (command === undefined) throw new FencedError(`session ${this.#sessionId} is gone`);
     session.config = decodeSessionConfig(command.config); // it may have changed since the claim
+    if (entry.kind === "compact") {
+      await this.#compact(session, entry.key, command.body);
+      return this.#beginTurn(session, claim);
+    }
     this.#recordTurnStarted(session, entry, command.body);
     return true;
+  }
+
+  async #compact(session: RunningSession, key: string, body: Uint8Array): Promise<void> {
+    const abort = new AbortController();
+    this.#turn = { turnId: "", abort };
+    try {
+      if (this.#stopped !== undefined) throw this.#stopped;
+      await compactOnRequest(session, decodeCompactionRequest(body), { takenKeys: [key] }, abort.signal);
+      await session.writer.flushed();
+    } finally {
+      this.#turn = undefined;
+    }
   }
 
   #recordTurnStarted(session: RunningSession, entry: InboxEntry, body: Uint8Array): void {
@@ -146,6 +195,7 @@ export class SessionWorker {
     this.#turn = { turnId: turn.turnId, abort };
     try {
       if (this.#stopped !== undefined) throw this.#stopped;
+      if (this.#fenced !== undefined) throw this.#fenced;
       const inbox = await this.#store.readInbox(this.#sessionId);
       if (inbox.some((entry) => entry.key === cancelKey(turn.turnId))) abort.abort(cancelledError());
       await runTurn(session, abort.signal);

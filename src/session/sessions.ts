@@ -1,5 +1,5 @@
 import { AgentError, invalidField } from "../chat/error.ts";
-import type { LogRecord } from "../chat/log-event.ts";
+import type { LogEvent, LogRecord } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
@@ -8,6 +8,8 @@ import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
 import { checkTurn } from "./admission.ts";
+import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
+import { encodeCompactionRequest } from "./compaction-request.ts";
 import { followLog, type ReadPage } from "./follow-log.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
@@ -220,6 +222,58 @@ export class Sessions {
   }
 
   /**
+   * Has the history of a session compacted, after what runs and waits there, and waits for it.
+   * @param instructions what to keep, in somebody's words; may be empty
+   * @param requestId the same id again is about the same compaction; empty for none
+   * @param signal ends the waiting, not the compaction; its reason is then thrown.
+   * @throws {AgentError} `not_found`, `failed_precondition` (no model), `already_exists` (request id with another payload),
+   *   `resource_exhausted` (too much waits, or a budget is used up), `unavailable` (shutting down).
+   */
+  async compact(
+    principal: Principal,
+    sessionId: string,
+    instructions: string,
+    requestId: string,
+    signal: AbortSignal,
+  ): Promise<{ seq: number; event: Extract<LogEvent, { type: "history-compacted" }> }> {
+    if (this.#draining) throw shuttingDown();
+    const stored = await this.#stored(principal, sessionId);
+    const config = decodeSessionConfig(stored.config);
+    const model = this.#modelName(config.model);
+    this.#environment.models.find(model);
+    if (!this.#workers.has(sessionId)) this.#checkRoom();
+    const id = requestId === "" ? this.#environment.newId("compact") : requestId;
+    const hash = requestHash({ sessionId, instructions });
+    const spent = spentBySession(config, stored);
+    const { maxQueuedTurns } = this.#environment.limits;
+    const sent = await this.#store.send({
+      sessionId,
+      tenant: principal.tenant,
+      key: `compact:${id}`,
+      kind: "compact",
+      turnId: "",
+      principal: principal.name,
+      body: encodeCompactionRequest({ requestId: id, model, instructions }),
+      hash,
+      atMs: this.#environment.now(),
+      waitingLimit: spent === undefined ? maxQueuedTurns : 0,
+    });
+    if (sent === undefined) throw unknownSession(sessionId);
+    if (sent === "full") {
+      if (spent !== undefined) throw budgetError(sessionId, spent);
+      throw tooMany(`${maxQueuedTurns} compactions wait in session ${sessionId} already`, "TURN_QUEUE_FULL");
+    }
+    if (sent.hash !== hash) throw otherPayload(requestId);
+    this.#workers.wake(sessionId);
+    const afterSeq = sent.firstSeq === undefined ? sent.headSeq : sent.firstSeq - 1;
+    for await (const records of this.#readSession(principal, sessionId, afterSeq, true, sent.headSeq, signal)) {
+      for (const { seq, event } of records)
+        if (event.type === "history-compacted" && event.requestId === id) return { seq, event };
+    }
+    throw shuttingDown();
+  }
+
+  /**
    * Asks a turn to end.
    * @param turnId empty means the one that runs, else the next that waits
    * @param requestId the same id again is about the same turn; empty for none
@@ -338,27 +392,39 @@ export class Sessions {
   async #startSessionTurn(principal: Principal, request: TurnRequest, hash: string): Promise<AdmittedTurn> {
     const { sessionId } = request;
     const stored = await this.#stored(principal, sessionId);
-    const model = await this.#admit(request, decodeSessionConfig(stored.config).model);
-    const queued = this.#workers.has(sessionId);
-    if (!queued) this.#checkRoom();
+    const config = decodeSessionConfig(stored.config);
     const turnId = this.#environment.newId("turn");
     const { maxQueuedTurns } = this.#environment.limits;
-    if (!queued) this.#admitting++;
-    const sending = this.#store.send({
-      sessionId,
-      tenant: principal.tenant,
-      key: `turn:${request.requestId === "" ? turnId : request.requestId}`,
-      kind: "turn",
-      turnId,
-      principal: principal.name,
-      body: encodeTurnRequest({ ...request, model }),
-      hash,
-      atMs: this.#environment.now(),
-      waitingLimit: maxQueuedTurns,
-    });
-    const sent = await sending.finally(() => {
-      if (!queued) this.#admitting--;
-    });
+    const send = (body: Uint8Array, waitingLimit: number) =>
+      this.#store.send({
+        sessionId,
+        tenant: principal.tenant,
+        key: `turn:${request.requestId === "" ? turnId : request.requestId}`,
+        kind: "turn",
+        turnId,
+        principal: principal.name,
+        body,
+        hash,
+        atMs: this.#environment.now(),
+        waitingLimit,
+      });
+    const queued = this.#workers.has(sessionId);
+    let sent: Awaited<ReturnType<typeof send>>;
+    try {
+      const spent = spentBySession(config, stored);
+      if (spent !== undefined) throw budgetError(sessionId, spent);
+      const model = await this.#admit(request, config);
+      if (!queued) this.#checkRoom();
+      if (!queued) this.#admitting++;
+      sent = await send(encodeTurnRequest({ ...request, model }), maxQueuedTurns).finally(() => {
+        if (!queued) this.#admitting--;
+      });
+    } catch (error) {
+      // What was admitted before is joined, also when it would not be admitted now: with no room, only a known key fits.
+      const known = request.requestId === "" ? "full" : await send(new Uint8Array(), 0);
+      if (known === "full" || known === undefined) throw error;
+      sent = known;
+    }
     if (sent === undefined) throw unknownSession(sessionId);
     if (sent === "full")
       throw tooMany(`${maxQueuedTurns} turns wait in session ${sessionId} already`, "TURN_QUEUE_FULL");
@@ -376,11 +442,15 @@ export class Sessions {
   }
 
   async #startOneOff(principal: Principal, request: TurnRequest, hash: string): Promise<AdmittedTurn> {
-    const model = await this.#admit(request, "");
     let turn = this.#oneOffs.known(principal.tenant, request, hash);
     if (turn === undefined) {
-      this.#checkRoom();
-      turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, model }, hash);
+      const model = await this.#admit(request, undefined);
+      // It may have come once more meanwhile.
+      turn = this.#oneOffs.known(principal.tenant, request, hash);
+      if (turn === undefined) {
+        this.#checkRoom();
+        turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, model }, hash);
+      }
     }
     const { sessionId, turnId, tail } = turn;
     const enter = () => turn.enter();
@@ -415,8 +485,15 @@ export class Sessions {
   }
 
   /** Checks that the turn's models can do what it asks for, and gives their names. */
-  async #admit(request: TurnRequest, ofSession: string): Promise<string> {
-    const name = request.model || ofSession || this.#options.defaultModel;
+  async #admit(request: TurnRequest, config: SessionConfig | undefined): Promise<string> {
+    const name = this.#modelName(request.model || config?.model || "");
+    await checkTurn(request, this.#environment.models.find(name), config?.budget);
+    return name;
+  }
+
+  /** What is named, or the server's default. */
+  #modelName(named: string): string {
+    const name = named || this.#options.defaultModel;
     if (name === "") {
       throw new AgentError(
         "failed_precondition",
@@ -424,7 +501,6 @@ export class Sessions {
         { reason: "NO_MODEL" },
       );
     }
-    await checkTurn(request, this.#environment.models.find(name));
     return name;
   }
 
@@ -503,6 +579,12 @@ function viewOf(stored: StoredSession): SessionView {
     createdMs: stored.createdMs,
     updatedMs: stored.updatedMs,
   };
+}
+
+/** The budget of a session that its finished turns have used up. */
+function spentBySession({ budget }: SessionConfig, { summary }: StoredSession): SpentBudget | undefined {
+  const { usage, ranMs } = decodeSummary(summary);
+  return spentOf("session", budget, usage, ranMs);
 }
 
 function checkCursor(afterSeq: number, headSeq: number): void {

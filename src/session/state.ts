@@ -118,6 +118,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "step-started":
       if (turn === undefined) return;
       if (turn.answer !== undefined) addToolMessages(state, turn, record, () => undefined);
+      if (event.voidedUsage !== undefined) turn.usage = addUsage(turn.usage, event.voidedUsage);
       turn.step = event.step;
       turn.attempt = event.attempt;
       turn.asked = { provider: event.provider, model: event.model };

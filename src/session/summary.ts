@@ -6,6 +6,8 @@ import type { SessionState } from "./state.ts";
 export interface SessionSummary {
   readonly messageCount: number;
   readonly usage?: Usage;
+  /** How long the finished turns ran in all. */
+  readonly ranMs: number;
   /** The turn that runs; empty for none. */
   readonly currentTurnId: string;
 }
@@ -13,6 +15,7 @@ export interface SessionSummary {
 export function summaryOf(state: SessionState): SessionSummary {
   return {
     messageCount: state.messages.length,
+    ranMs: state.ranMs,
     currentTurnId: state.turn?.turnId ?? "",
     ...(state.usage === undefined ? {} : { usage: state.usage }),
   };
@@ -26,9 +29,10 @@ export function encodeSummary(summary: SessionSummary): Uint8Array {
 export function decodeSummary(bytes: Uint8Array): SessionSummary {
   const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
   if (!isRecord(value)) throw new AgentError("data_loss", "the summary of a session can't be read");
-  const { messageCount, currentTurnId, usage } = value;
+  const { messageCount, currentTurnId, usage, ranMs } = value;
   return {
     messageCount: typeof messageCount === "number" ? messageCount : 0,
+    ranMs: typeof ranMs === "number" ? ranMs : 0,
     currentTurnId: typeof currentTurnId === "string" ? currentTurnId : "",
     ...(isRecord(usage) ? { usage: usageFrom(usage) } : {}),
   };

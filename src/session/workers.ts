@@ -78,6 +78,25 @@ export class Workers {
     entry.done = this.#work(sessionId, entry, release);
   }
 
+  /** There is something to do in a session: somebody works on it here if there is room, else another process or later. */
+  offer(sessionId: string): void {
+    if (this.has(sessionId) || this.size < this.#environment.limits.maxTurnsInFlight) this.wake(sessionId);
+  }
+
+  /** A command came from elsewhere for a session that is worked on here. */
+  commanded(sessionId: string): void {
+    const working = this.#entries.get(sessionId);
+    if (working === undefined) return;
+    working.again = true;
+    // What can't be read now is looked for again.
+    working.worker.commanded().catch(() => undefined);
+  }
+
+  /** Others may take this process for dead: all work ends at once, and nothing is written about it. */
+  fence(): void {
+    for (const { worker } of this.#entries.values()) worker.fence();
+  }
+
   /** Ends a turn if it runs here. */
   cancel(sessionId: string, turnId: string): void {
     this.#entries.get(sessionId)?.worker.cancel(turnId);
@@ -97,9 +116,13 @@ export class Workers {
     this.#tails.end(sessionId, unknownSession(sessionId));
   }
 
-  /** Begins no new work; the returned promise resolves when what runs has ended. */
+  /**
+   * Begins no new work; the returned promise resolves when what runs has ended. Where others can go on with it, it is
+   * handed over at the next step.
+   */
   drain(): Promise<unknown> {
     this.#draining = true;
+    if (this.#store.shared) for (const { worker } of this.#entries.values()) worker.handOver();
     return Promise.allSettled([...[...this.#entries.values()].map((entry) => entry.done), ...this.#leaving]);
   }
 
@@ -146,7 +169,10 @@ export class Workers {
     this.#failures.set(sessionId, failures + 1);
     const delayMs = Math.min(1000 * 2 ** Math.min(failures, 10), mends ? 4000 : 300_000);
     // Given up at once where that works, so that the next request need not wait for the next try.
-    const released = lost === undefined ? Promise.resolve() : this.#store.release(sessionId, lost.claim.fence, true);
+    // What waiting does not mend is not to be tried by one process after the other meanwhile.
+    const pauseMs = this.#store.shared && !mends ? delayMs : 0;
+    const released =
+      lost === undefined ? Promise.resolve() : this.#store.release(sessionId, lost.claim.fence, true, pauseMs);
     released.then(
       () => this.#timers.later(delayMs, () => this.wake(sessionId)),
       () => this.#timers.later(delayMs, () => this.#tryAgain(sessionId, error)),

@@ -344,8 +344,8 @@ const eventsByType = {
     [],
   ),
   "step-started": record<EventOf<"step-started">>(
-    { type: is("step-started"), step: uint32, attempt: uint32, model: text, provider: text },
-    [],
+    { type: is("step-started"), step: uint32, attempt: uint32, model: text, provider: text, voidedUsage: usage },
+    ["voidedUsage"],
   ),
   "block-start": record<EventOf<"block-start">>(
     {

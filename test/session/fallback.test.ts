@@ -157,6 +157,37 @@ describe("a turn with several models", () => {
     });
   });
 
+  test("what a voided attempt used counts", async (context) => {
+    const usage = { prompt_tokens: 100, completion_tokens: 1, total_tokens: 101 };
+    const begun = `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta: { content: "Hel" } }], usage })}\n\n`;
+    const cut: Answer = (_, response) => {
+      response.writeHead(200, eventStream);
+      response.write(begun, () => setImmediate(() => response.destroy()));
+    };
+    const { client } = await start(context, [cut, hello], []);
+    const answer = await client.generate({ messages: [user("Go")], model: "forward/a" });
+    assert.equal(answer.usage?.inputTokens, 107n);
+  });
+
+  test("a provider that wants to be waited for is not, where another model can be asked", async (context) => {
+    const limited = jsonAnswer(429, errorBody(chat, "rate_limit", "slow down"), { "retry-after": "30" });
+    const { client, asked } = await start(context, [limited], [hello]);
+    assert.equal((await client.generate({ messages: [user("Go")], model: both })).model, "deepseek/b");
+    assert.deepEqual(asked(), [1, 1]);
+  });
+
+  test("a request that was taken once is joined, whatever would be said to it now", async (context) => {
+    const { client, asked } = await start(context, [hello], []);
+    const { sessionId } = await client.createSession({ model: "forward/a" });
+    const request = { sessionId, messages: [user("Go")], requestId: "r1" };
+    const first = await client.generate(request);
+    await client.updateSession({ sessionId, model: "openai/not-configured" }).catch(() => undefined);
+    await client.updateSession({ sessionId, model: "deepseek/b" });
+    const again = await client.generate(request);
+    assert.equal(again.turnId, first.turnId);
+    assert.deepEqual(asked(), [1, 0]);
+  });
+
   for (const [model, says] of [
     ["forward/a,,deepseek/b", /empty entry/],
     [Array(9).fill("forward/a").join(), /names 9 models; 8 is the most/],

@@ -43,8 +43,14 @@ const cases: readonly OptionCase[] = [
 describe("the options of a step", () => {
   for (const { name, turn, first = turn, later, lastResponseId = "resp_1" } of cases) {
     test(name, () => {
-      assert.deepEqual(modelOptions(turn, 1, ""), first);
-      assert.deepEqual(modelOptions(turn, 2, lastResponseId), later);
+      assert.deepEqual(modelOptions(turn, 1, "", true), first);
+      assert.deepEqual(modelOptions(turn, 2, lastResponseId, true), later);
     });
   }
+
+  test("another model goes on from nobody's answer", () => {
+    const turn = { stateful: { previousResponseId: "resp_0", store: true } };
+    assert.deepEqual(modelOptions(turn, 1, "", false), { stateful: { store: true } });
+    assert.deepEqual(modelOptions(turn, 2, "resp_1", false), { stateful: { store: true } });
+  });
 });

@@ -3,6 +3,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type {
   GenerateChunk,
+  HistoryCompacted,
   BlockDelta as ProtoBlockDelta,
   ContentBlock as ProtoContentBlock,
   PendingRequest as ProtoPendingRequest,
@@ -11,6 +12,7 @@ import type {
 import {
   type BlockDeltaSchema,
   GenerateChunkSchema,
+  HistoryCompactedSchema,
   PendingRequestSchema,
 } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../../chat/error.ts";
@@ -118,6 +120,19 @@ export function pendingRequestFromProto(request: ProtoPendingRequest, path = "re
   });
 }
 
+/** Writes what a compaction dropped and kept. */
+export function historyCompactedToProto(event: Extract<LogEvent, { type: "history-compacted" }>): HistoryCompacted {
+  const { droppedMessages, keptMessages, summary, trigger } = event;
+  const { firstKeptMessageId = "", model = "", fallbackReason = "", requestId = "" } = event;
+  const tokensBefore = integerToProto(event.tokensBefore);
+  const tokensAfter = integerToProto(event.tokensAfter);
+  const counts = { droppedMessages, keptMessages, tokensBefore, tokensAfter };
+  const kept = { firstKeptMessageId, keptMessageIds: [...event.keptMessageIds] };
+  const usage = event.usage && usageToProto(event.usage);
+  const texts = { summary, trigger, model, fallbackReason, requestId };
+  return create(HistoryCompactedSchema, { ...counts, ...kept, ...texts, usage });
+}
+
 /** Writes what waits for a person or a client. */
 export function pendingRequestToProto(request: PendingRequest, sessionId: string, turnId: string): ProtoPendingRequest {
   return create(PendingRequestSchema, {
@@ -160,7 +175,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
     }
     case "step-started": {
       const { step, attempt, model, provider } = event;
-      return { case: "stepStarted", value: { step, attempt, model, provider } };
+      const voidedUsage = event.voidedUsage && usageToProto(event.voidedUsage);
+      return { case: "stepStarted", value: { step, attempt, model, provider, voidedUsage } };
     }
     case "block-start": {
       const { index, blockType, id = "", name = "" } = event;
@@ -196,17 +212,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
       const toolResult = event.toolResult && toolResultToProto(event.toolResult);
       return { case: "requestResolved", value: { requestId, decision, author, text, toolResult } };
     }
-    case "history-compacted": {
-      const { droppedMessages, keptMessages, summary, trigger } = event;
-      const { firstKeptMessageId = "", model = "", fallbackReason = "", requestId = "" } = event;
-      const tokensBefore = integerToProto(event.tokensBefore);
-      const tokensAfter = integerToProto(event.tokensAfter);
-      const counts = { droppedMessages, keptMessages, tokensBefore, tokensAfter };
-      const kept = { firstKeptMessageId, keptMessageIds: [...event.keptMessageIds] };
-      const usage = event.usage && usageToProto(event.usage);
-      const value = { ...counts, ...kept, summary, usage, trigger, model, fallbackReason, requestId };
-      return { case: "historyCompacted", value };
-    }
+    case "history-compacted":
+      return { case: "historyCompacted", value: historyCompactedToProto(event) };
     case "tools-changed": {
       const generation = integerToProto(event.generation) ?? 0n;
       return { case: "toolsChanged", value: { generation, added: [...event.added], removed: [...event.removed] } };
@@ -242,8 +249,9 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
       };
     }
     case "stepStarted": {
-      const { step, attempt, model, provider } = event.value;
-      return { type: "step-started", step, attempt, model, provider };
+      const { step, attempt, model, provider, voidedUsage } = event.value;
+      const usage = voidedUsage && usageFromProto(voidedUsage, "step_started.voided_usage");
+      return present({ type: "step-started", step, attempt, model, provider, voidedUsage: usage });
     }
     case "blockStart": {
       const { index, type, id, name } = event.value;
