@@ -5,7 +5,7 @@ import type { TurnRequest } from "../chat/request.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
-import type { NewSession, SessionPosition, Store, StoredSession } from "../log/store.ts";
+import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
 import { checkTurn } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
@@ -17,7 +17,15 @@ import { loadState, logRecordFrom } from "./load-state.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
 import { requestHash } from "./request-hash.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
-import { otherPayload, shuttingDown, tooMany, unknownSession, unknownTurn } from "./session-errors.ts";
+import {
+  heldBack,
+  lostSuffix,
+  otherPayload,
+  shuttingDown,
+  tooMany,
+  unknownSession,
+  unknownTurn,
+} from "./session-errors.ts";
 import { cancelKey } from "./session-worker.ts";
 import { emptyState } from "./state.ts";
 import { decodeSummary, encodeSummary, summaryOf } from "./summary.ts";
@@ -90,9 +98,10 @@ export class Sessions {
     this.#oneOffs = new OneOffTurns(environment, options.oneOff, this.#timers);
   }
 
-  /** Goes on with the turns that were running when the server stopped last. */
-  recover(): Promise<void> {
-    return this.#workers.recover();
+  /** Goes on with the turns that were running when the server stopped last, and with those other processes leave. */
+  async recover(): Promise<void> {
+    await this.#store.start(this.#listener());
+    await this.#workers.recover();
   }
 
   /** @throws {AgentError} `already_exists` when the id is taken by another request. */
@@ -339,6 +348,8 @@ export class Sessions {
       };
     }
     const stored = await this.#stored(principal, sessionId);
+    // A database that others take over from may come back without its last commits; a file has what it had.
+    if (this.#store.shared && afterSeq > stored.headSeq) throw lostSuffix(sessionId, afterSeq, stored.headSeq);
     checkCursor(afterSeq, stored.headSeq);
     return {
       headSeq: stored.headSeq,
@@ -364,6 +375,35 @@ export class Sessions {
 
   get draining(): boolean {
     return this.#draining;
+  }
+
+  /** What other processes do to the sessions of this one. */
+  #listener(): StoreListener {
+    const workers = this.#workers;
+    const tails = this.#tails;
+    return {
+      grown: (sessionId, headSeq) => tails.advance(sessionId, headSeq),
+      runnable: (sessionId) => workers.offer(sessionId),
+      commanded: (sessionId) => workers.commanded(sessionId),
+      deleted: (sessionId) => workers.forget(sessionId),
+      shortened: (sessionId, headSeq) => tails.end(sessionId, lostSuffix(sessionId, headSeq + 1, headSeq)),
+      heldBack: (sessionId, here) => {
+        if (here)
+          this.#environment.report("error", "the server died again and again over a session; it is held back", {
+            sessionId,
+          });
+        tails.end(sessionId, heldBack(sessionId));
+      },
+      fenced: () => {
+        const working = workers.size;
+        if (working > 0)
+          this.#environment.report("warn", "other processes may take this one for dead; it gives up its sessions", {
+            working,
+          });
+        workers.fence();
+      },
+      watched: () => tails.heads(),
+    };
   }
 
   #newSession(principal: Principal, sessionId: string, requestId: string, payload: object) {
@@ -413,6 +453,7 @@ export class Sessions {
     try {
       const spent = spentBySession(config, stored);
       if (spent !== undefined) throw budgetError(sessionId, spent);
+      if (stored.heldBack) throw heldBack(sessionId);
       const model = await this.#admit(request, config);
       if (!queued) this.#checkRoom();
       if (!queued) this.#admitting++;
