@@ -229,9 +229,9 @@ export function createCopilotCredentials(options: CopilotCredentialsOptions): Co
       const { fetchedAtMs, afterRefusal } = histories.get(credential) ?? { fetchedAtMs: now(), afterRefusal: true };
       if (held?.credential === credential) held = undefined;
       refusedAtMs = now();
-      return !afterRefusal || now() - fetchedAtMs >= refusalMemoryMs;
+      return !afterRefusal || now() - fetchedAtMs >= refusalMemoryMs ? now() : undefined;
     },
-    limited: () => false,
+    limited: () => undefined,
   };
 }
 

@@ -1,7 +1,7 @@
 import type { ChatRequest } from "../chat/request.ts";
 import { type Dialect, dialects } from "../dialect/dialect.ts";
 import { defaultQuirks, type Quirks } from "../dialect/quirks.ts";
-import { type Credentials, isSecret } from "./credentials.ts";
+import { type Credentials, isSecret, secretsOfHeaders } from "./credentials.ts";
 import type { SendHttp } from "./http-request.ts";
 import { keyRing } from "./key-ring.ts";
 import type { ProviderSpec } from "./provider-spec.ts";
@@ -87,7 +87,7 @@ export function endpointOf(
       ? undefined
       : `${percentDecoded(url.username)}:${percentDecoded(url.password)}`;
   const basic = login === undefined ? undefined : Buffer.from(login).toString("base64");
-  const secrets = [url.password, percentDecoded(url.password), basic, ...Object.values(settings.headers ?? {})];
+  const passwords = [url.password, percentDecoded(url.password), basic].filter(isSecret);
   url.username = "";
   url.password = "";
   url.hash = "";
@@ -104,7 +104,7 @@ export function endpointOf(
     },
     ...(spec.headersFor === undefined ? {} : { headersFor: spec.headersFor }),
     credentials: credentials ?? keyRing(keys, headersOf, now),
-    secrets: secrets.filter(isSecret),
+    secrets: [...passwords, ...secretsOfHeaders(settings.headers ?? {})],
     send,
     ownHeaders: lowerCaseNames(settings.headers ?? {}),
     quirksOf: quirksByTraits(spec, settings.quirks ?? {}),

@@ -23,17 +23,17 @@ export function keyRing(
   /** When a key may be used again. */
   const freeAtMs = new Map<Credential, number>();
   let current = 0;
+  const timeOf = (index: number) => freeAtMs.get(credentials[index] ?? withoutKey) ?? 0;
 
-  /** Goes on to the next key that is free, or to the one that will be first; says whether it is free now. */
-  const moveOn = (): boolean => {
+  /** Goes on to the next key that is free, or to the one that will be first; says when it is free. */
+  const moveOn = (): number => {
     const order = credentials.map((_, step) => (current + step) % credentials.length);
-    const timeOf = (index: number) => freeAtMs.get(credentials[index] ?? withoutKey) ?? 0;
     const free = order.find((index) => timeOf(index) <= now());
     current = free ?? order.toSorted((a, b) => timeOf(a) - timeOf(b))[0] ?? 0;
-    return free !== undefined;
+    return timeOf(current);
   };
-  const leave = (credential: Credential, untilMs: number): boolean => {
-    if (credentials.length < 2) return false;
+  const leave = (credential: Credential, untilMs: number): number | undefined => {
+    if (credentials.length < 2) return undefined;
     freeAtMs.set(credential, untilMs);
     return moveOn();
   };

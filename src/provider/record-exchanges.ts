@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { AgentError } from "../chat/error.ts";
 import { isJsonObject } from "../dialect/json.ts";
 import { type Cassette, cassetteToText, type Ending, hiddenMark, jsonOrText } from "./cassette.ts";
+import { credentialNames, hidingSecrets, isSecret } from "./credentials.ts";
 import type { HttpRequest, HttpResponse, SendHttp } from "./http-request.ts";
 
 export interface RecordMeans {
@@ -106,7 +107,6 @@ const requestHeaderNames = /^(?:content-type|accept|anthropic-version|anthropic-
 const responseHeaderNames =
   /^(?:content-type|content-encoding|retry-after(?:-ms)?|x-should-retry|(?:[a-z]+-)*(?:request|trace)-id|cf-ray|(?:[a-z]+-)*ratelimit-[a-z-]+|openai-(?:model|version|processing-ms))$/;
 const queryNames = /^(?:api-)?version$/;
-const credentialNames = /auth|key|token|secret|cookie|password|credential|signature/;
 
 function cassetteOf(request: HttpRequest, recording: Recording, ended: Ending, error: unknown): Cassette {
   const { response } = recording;
@@ -163,23 +163,19 @@ function credentialsIn({ headers, url }: HttpRequest): string[] {
   return found;
 }
 
-/** Anything shorter occurs in texts by chance. */
-const leastSecretLength = 4;
-/** Words of JSON and of event streams, and short numbers: replacing them would break bodies and hide nothing. */
-const grammarWords = /^(?:true|false|null|data|event|\d{1,7})$/;
-
 /** A function that replaces the secrets, as they are, in JSON and in URLs; in texts and in bytes read as Latin-1. */
 function hiding(secrets: readonly string[]): (text: string) => string {
-  const forms = new Set<string>();
-  for (const secret of secrets.map((one) => one.trim())) {
-    if (secret.length < leastSecretLength || grammarWords.test(secret)) continue;
-    const inJson = JSON.stringify(secret).slice(1, -1);
-    for (const form of [secret, inJson, inJson.replaceAll("/", "\\/"), encodeURIComponent(secret.toWellFormed())])
-      forms.add(form).add(Buffer.from(form).toString("latin1"));
-  }
-  // The longest first, so that none leaves the end of another behind.
-  const longestFirst = [...forms].sort((left, right) => right.length - left.length);
-  return (text) => longestFirst.reduce((left, form) => left.replaceAll(form, hiddenMark), text);
+  const forms = secrets
+    .map((secret) => secret.trim())
+    .filter(isSecret)
+    .flatMap((secret) => {
+      const inJson = JSON.stringify(secret).slice(1, -1);
+      return [secret, inJson, inJson.replaceAll("/", "\\/"), encodeURIComponent(secret.toWellFormed())];
+    });
+  return hidingSecrets(
+    forms.flatMap((form) => [form, Buffer.from(form).toString("latin1")]),
+    hiddenMark,
+  );
 }
 
 function hiddenIn(value: unknown, hide: (text: string) => string): unknown {

@@ -129,17 +129,20 @@ async function sendWithRetries(
       if (!(thrown instanceof AgentError)) throw thrown;
       error = thrown;
     }
-    if (credential !== undefined && changes < maxChanges && hasAnother(endpoint, credential, error, means)) {
+    const freeInMs = credential && nextFreeInMs(endpoint, credential, error, means);
+    if (freeInMs === 0 && changes < maxChanges) {
       changes++;
       attempt--;
       continue;
     }
     const backoffMs = Math.min(firstBackoffMs * 2 ** (attempt - 1), maxBackoffMs) * (0.5 + means.random() / 2);
-    const waitMs = error.retryAfterMs ?? backoffMs;
+    // Of several keys the one that is free first is waited for, not the one that was asked last.
+    const waitMs = freeInMs || (error.retryAfterMs ?? backoffMs);
     // A time limit that ran out is no reason to wait once more.
-    const again = error.detail.retryable && !(error instanceof TimeLimitError);
+    const again = freeInMs || (error.detail.retryable && !(error instanceof TimeLimitError));
     if (!again || attempt === maxTries || waitMs > maxWaitMs) {
-      throw error.kind === "rate_limited" && error.retryAfterMs === undefined && error.detail.retryable
+      const untold = error.retryAfterMs === undefined || freeInMs;
+      throw error.kind === "rate_limited" && untold && error.detail.retryable
         ? new AgentError(error.kind, error.message, { ...optionsOf(error), retryAfterMs: Math.round(waitMs) })
         : error;
     }
@@ -147,12 +150,19 @@ async function sendWithRetries(
   }
 }
 
-/** Whether another key may do better at once. */
-function hasAnother(endpoint: Endpoint, credential: Credential, error: AgentError, means: CallMeans): boolean {
-  if (error.kind === "provider_auth") return endpoint.credentials.refused(credential);
-  if (error.kind !== "rate_limited") return false;
+/** In how many milliseconds another key, of several, may do better; undefined where it is not about the key. */
+function nextFreeInMs(
+  endpoint: Endpoint,
+  credential: Credential,
+  error: AgentError,
+  means: CallMeans,
+): number | undefined {
+  if (error.kind !== "provider_auth" && error.kind !== "rate_limited") return undefined;
   const untilMs = means.now() + (error.retryAfterMs ?? (error.detail.retryable ? limitedMs : emptyMs));
-  return endpoint.credentials.limited(credential, untilMs);
+  const { credentials } = endpoint;
+  const freeAtMs =
+    error.kind === "provider_auth" ? credentials.refused(credential) : credentials.limited(credential, untilMs);
+  return freeAtMs === undefined ? undefined : Math.max(0, freeAtMs - means.now());
 }
 
 /** What an answer other than 2xx means. */

@@ -1,6 +1,7 @@
 import { AgentError, type AgentErrorKind } from "../chat/error.ts";
 import type { ChatRequest } from "../chat/request.ts";
 import { askModels } from "./ask-models.ts";
+import { type Credentials, hidingSecrets } from "./credentials.ts";
 import { type Endpoint, isConfigured, type Unconfigured } from "./endpoint.ts";
 import type { SendHttp } from "./http-request.ts";
 import { type CallMeans, defaultTimeouts, streamChat } from "./stream-chat.ts";
@@ -68,7 +69,7 @@ export async function validateProvider(
   };
   const check = (state: ProviderCheck["state"], message: string): ProviderCheck => ({
     state,
-    message: cut(withoutSecrets(message, secrets)),
+    message: cut(hidingSecrets(secrets, "***")(message)),
     latencyMs: Math.max(0, Math.round(means.now() - begunMs)),
     ...(status === undefined ? {} : { upstreamStatus: status }),
   });
@@ -87,7 +88,11 @@ export async function validateProvider(
           : `answers and lists ${count} model${count === 1 ? "" : "s"}`;
       return check("ok", `${provider} ${said}`);
     }
-    const asked = { ...endpoint, send: once(endpoint.send, onStatus) };
+    const asked = {
+      ...endpoint,
+      send: once(endpoint.send, onStatus),
+      credentials: unwaited(endpoint.credentials, means),
+    };
     const timeouts = { ...defaultTimeouts, totalMs: timeoutMs + 1000 };
     const answer = streamChat(asked, question(model), both, timeouts, means);
     while (!(await answer.next()).done);
@@ -129,8 +134,14 @@ function once(send: SendHttp, onStatus: (status: number) => void): SendHttp {
   };
 }
 
-function withoutSecrets(text: string, secrets: ReadonlySet<string>): string {
-  return [...secrets].reduce((left, secret) => left.replaceAll(secret, "***"), text);
+/** Another key may be asked that is free, but none is waited for. */
+function unwaited(credentials: Credentials, means: CallMeans): Credentials {
+  const ifFree = (atMs: number | undefined) => (atMs !== undefined && atMs <= means.now() ? atMs : undefined);
+  return {
+    take: (signal) => credentials.take(signal),
+    refused: (credential) => ifFree(credentials.refused(credential)),
+    limited: (credential, untilMs) => ifFree(credentials.limited(credential, untilMs)),
+  };
 }
 
 function cut(text: string): string {

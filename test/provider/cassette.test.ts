@@ -536,7 +536,7 @@ describe("secrets", limit, () => {
     baseUrl.search = new URLSearchParams({ "api-version": "2026-01-01", "x-key": inQuery }).toString();
     const send = recorder(context, directory);
     const spec = { ...forward, headers: { "anthropic-beta": "kept" } };
-    const asking = { spec, baseUrl: baseUrl.href, headers: { "x-own": header, "x-team": "true" } };
+    const asking = { spec, baseUrl: baseUrl.href, headers: { "x-own-token": header, "x-team": "true" } };
     assert.equal(agentError((await ask(send, asking)).error).kind, "provider_auth");
     const secret = `my key is ${key}, yes`;
     assert.equal(textOfEvents((await ask(send, { ...asking, text: secret })).events), `you said ${key}`);
@@ -562,6 +562,24 @@ describe("secrets", limit, () => {
     const { events, error } = await ask(replay, { spec, text: secret });
     assert.equal(error, undefined);
     assert.equal(textOfEvents(events), "you said [hidden]");
+  });
+
+  test("are not the harmless headers of an operator, whose words stay in what is recorded and told", async (context) => {
+    const failed = jsonAnswer(400, { error: { message: "no read_file for the blue team" } });
+    const blue: Answer = (_, response) =>
+      response.writeHead(200, eventStream).end(`${chunk({ content: "The sky is blue." })}${chunk({}, "stop")}`);
+    const upstream = await startUpstream(context, [blue, failed]);
+    const directory = folder(context);
+    const asking = { headers: { "X-Team": "blue", "X-Title": "HTTP", "X-Auth": "read" } };
+    const send = recorder(context, directory);
+    const heard = await ask(send, { ...asking, baseUrl: upstream.url });
+    const refused = await ask(send, { ...asking, baseUrl: upstream.url, text: "read_file" });
+    assert.equal(textOfEvents(heard.events), "The sky is blue.");
+    assert.equal(agentError(refused.error).message, "forward answered HTTP 400: no read_file for the blue team");
+    for (const { text } of files(directory)) assert.doesNotMatch(text, /hidden/);
+    const replay = replayExchanges(directory);
+    assert.deepEqual(told(await ask(replay)), told(heard));
+    assert.deepEqual(told(await ask(replay, { text: "read_file" })), told(refused));
   });
 
   test("that the sender names are hidden in bodies, without breaking their grammar", async (context) => {

@@ -173,33 +173,33 @@ describe("credentials of Copilot", { timeout: 20_000 }, () => {
     const { github, clock, credentials } = await setUp(context);
     github.plan(tokenNamed("a"), tokenNamed("b"), tokenNamed("c"), tokenNamed("d"));
     const first = await credentials.take(never);
-    assert.deepEqual([credentials.refused(first), credentials.refused(first)], [true, true]);
+    assert.deepEqual([credentials.refused(first), credentials.refused(first)], [startMs, startMs]);
     const second = await credentials.take(never);
     assert.equal(nameOf(second), "b");
-    assert.equal(credentials.refused(second), false);
+    assert.equal(credentials.refused(second), undefined);
     // A later call begins anew, but is not tried twice while nothing works.
     const third = await credentials.take(never);
     assert.equal(nameOf(third), "c");
-    assert.equal(credentials.refused(third), false);
+    assert.equal(credentials.refused(third), undefined);
     clock.nowMs += 61_000;
     const fourth = await credentials.take(never);
     assert.equal(nameOf(fourth), "d");
-    assert.equal(credentials.refused(fourth), true);
+    assert.equal(credentials.refused(fourth), clock.nowMs);
   });
 
   test("a replaced token that worked for long is replaced again", async (context) => {
     const { github, clock, credentials } = await setUp(context);
     github.plan(tokenNamed("a"), tokenNamed("b"));
-    assert.equal(credentials.refused(await credentials.take(never)), true);
+    assert.equal(credentials.refused(await credentials.take(never)), startMs);
     const second = await credentials.take(never);
     clock.nowMs += 600_000;
-    assert.equal(credentials.refused(second), true);
+    assert.equal(credentials.refused(second), clock.nowMs);
   });
 
   test("a limit of the API is not evaded", async (context) => {
     const { github, credentials } = await setUp(context);
     github.plan(tokenNamed("a"));
-    assert.equal(credentials.limited(await credentials.take(never), startMs + 1000), false);
+    assert.equal(credentials.limited(await credentials.take(never), startMs + 1000), undefined);
   });
 
   const told = "No access to GitHub Copilot found.";

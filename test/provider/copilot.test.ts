@@ -10,7 +10,7 @@ import { type Answer, agentError, hello, jsonAnswer, startUpstream, textOfEvents
 
 const githubToken = "gho_never_to_be_seen";
 /** As the API refuses a token. */
-const refusal: Answer = (_, response) => response.writeHead(401).end("unauthorized: token expired tid=a\n");
+const refusal: Answer = (_, response) => response.writeHead(401).end("unauthorized: token expired tid=a;exp=1\n");
 
 /** Asks Copilot, played on loopback together with GitHub, for an answer to `hi`. */
 async function ask(context: TestContext, answers: readonly Answer[], tokens: readonly string[]) {
@@ -18,7 +18,7 @@ async function ask(context: TestContext, answers: readonly Answer[], tokens: rea
   const upstream = await startUpstream(context, answers);
   const api = upstream.url.replace(/\/v1$/, "");
   const plans = tokens.map((token): GithubPlan => {
-    return { json: { token: `tid=${token}`, refresh_in: 1500, endpoints: { api } } };
+    return { json: { token: `tid=${token};exp=1`, refresh_in: 1500, endpoints: { api } } };
   });
   github.plan(...plans);
   const env = { COPILOT_GITHUB_TOKEN: githubToken, COPILOT_TOKEN_URL: github.url };
@@ -54,7 +54,7 @@ describe("copilot", { timeout: 20_000 }, () => {
     assert.deepEqual([text, error], ["Hello", undefined]);
     const [request] = requests;
     assert.equal(request?.url, "/chat/completions");
-    assert.equal(request?.headers["authorization"], "Bearer tid=a");
+    assert.equal(request?.headers["authorization"], "Bearer tid=a;exp=1");
     for (const name of ["editor-version", "editor-plugin-version", "copilot-integration-id", "openai-intent"])
       assert.ok(request?.headers[name], name);
     assert.equal(request?.headers["x-initiator"], "user");
@@ -66,7 +66,7 @@ describe("copilot", { timeout: 20_000 }, () => {
     assert.equal(text, "Hello");
     assert.deepEqual(
       requests.map(({ headers }) => headers["authorization"]),
-      ["Bearer tid=a", "Bearer tid=b"],
+      ["Bearer tid=a;exp=1", "Bearer tid=b;exp=1"],
     );
     assert.equal(trades, 2);
   });

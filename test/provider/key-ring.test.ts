@@ -31,7 +31,29 @@ describe("several keys of a provider", () => {
         hello,
       ],
       keysAsked: ["key-1111", "key-2222", "key-3333", "key-2222"],
-      waits: [4000],
+      waits: [2000],
+    },
+    {
+      name: "the one that is limited for long does not decide",
+      answers: [limited({ "retry-after": "2" }), limited({ "retry-after": "3600" }), limited(), hello],
+      keysAsked: ["key-1111", "key-2222", "key-3333", "key-1111"],
+      waits: [2000],
+    },
+    {
+      name: "nor does the one whose account has nothing left, or that is refused",
+      answers: [limited({ "retry-after": "2" }), empty, refused, hello],
+      keysAsked: ["key-1111", "key-2222", "key-3333", "key-1111"],
+      waits: [2000],
+    },
+    {
+      name: "when none is free for long, it is said how long the shortest time is",
+      answers: [
+        limited({ "retry-after": "90" }),
+        limited({ "retry-after": "3600" }),
+        limited({ "retry-after": "7200" }),
+      ],
+      keysAsked: ["key-1111", "key-2222", "key-3333"],
+      error: { kind: "rate_limited", retryAfterMs: 90_000 },
     },
     {
       name: "when all are refused, it is said",
@@ -57,6 +79,7 @@ describe("several keys of a provider", () => {
         return;
       }
       assert.equal(agentError(asked.error).kind, error.kind);
+      assert.equal(agentError(asked.error).retryAfterMs, error.retryAfterMs);
     });
   }
 

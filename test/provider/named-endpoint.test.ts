@@ -79,7 +79,7 @@ describe("an endpoint of the operator's own", { timeout: 20_000 }, () => {
     const upstream = await startUpstream(context, [
       jsonAnswer(400, { error: { message: "bad: sk-mine-1234, blue-team" } }),
     ]);
-    const endpoint = `{dialect: anthropic-messages, base_url: "${new URL("/", upstream.url).href}", api_key_env: KEY, headers: {X-Team: blue-team}}`;
+    const endpoint = `{dialect: anthropic-messages, base_url: "${new URL("/", upstream.url).href}", api_key_env: KEY, headers: {X-Gate-Token: blue-team}}`;
     const { providers } = configOf(context, `providers: {mine: ${endpoint}}`);
     const registry = createProviderRegistry({ env: { KEY: "sk-mine-1234" }, settings: { endpoints: providers } });
     context.after(() => registry.close());
