@@ -15,6 +15,7 @@ import { makeDataDir } from "./data-dir.ts";
 import { dialects } from "./dialect/dialect.ts";
 import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
+import type { Store } from "./log/store.ts";
 import { createModelCatalog, type ModelCatalog } from "./provider/model-catalog.ts";
 import { readPriceFile } from "./provider/price-file.ts";
 import { createProviderRegistry, type ProviderRegistry, type ResolvedModel } from "./provider/registry.ts";
@@ -84,7 +85,6 @@ export async function startApp({
   now = Date.now,
   grpcFastPath = true,
 }: AppOptions): Promise<App> {
-  refuseWhatIsToCome(env);
   if (config.record !== "" && config.replay !== "")
     throw new Error("record and replay exclude each other; start the server with one of them");
   const reportRecording = (message: string, error?: unknown) =>
@@ -94,9 +94,12 @@ export async function startApp({
   makeDataDir(config.data_dir);
   const undo = new AsyncDisposableStack();
   try {
-    const lock = undo.adopt(lockDataDir(config.data_dir), (held) => held.release());
+    // A database that is shared needs no lock: any number of processes may work on it.
+    const shared = config.database_url !== "";
+    const lock = shared ? undefined : undo.adopt(lockDataDir(config.data_dir), (held) => held.release());
     const path = join(config.data_dir, "codeagent.db");
-    const store = undo.adopt(openOrRescue({ path, report, summaryOfLog, now }), (opened) => opened.close());
+    const opened = shared ? await openSharedStore(config) : openOrRescue({ path, report, summaryOfLog, now });
+    const store = undo.adopt(opened, (held) => held.close());
     const registry = undo.adopt(
       createProviderRegistry({
         env,
@@ -210,7 +213,7 @@ export async function startApp({
       ...(token === "" ? {} : { token }),
       ...(tls === undefined ? {} : { tls }),
     });
-    lock.describe(`process ${process.pid} at ${server.url}`);
+    lock?.describe(`process ${process.pid} at ${server.url}`);
     await sessions.recover();
     const resources = undo.move();
     return {
@@ -305,11 +308,21 @@ function modelCatalogOf(config: Config, registry: ProviderRegistry): ModelCatalo
   return createModelCatalog(file === "" ? {} : { priceFile: readPriceFile(file, providers) });
 }
 
-function refuseWhatIsToCome(env: AppOptions["env"]): void {
-  if ((env["DATABASE_URL"] ?? "") === "") return;
-  throw new Error(
-    "DATABASE_URL is set, and this version keeps sessions in its own SQLite file only; start it without DATABASE_URL",
-  );
+/** @throws {Error} one sentence for the operator, when the database can't be used. */
+async function openSharedStore(config: Config): Promise<Store> {
+  const { openPostgresStore } = await import("./log/postgres.ts");
+  const listenUrl = config["postgres.listen_url"];
+  return openPostgresStore({
+    url: config.database_url,
+    ...(listenUrl === "" ? {} : { listenUrl }),
+    pgbouncer: config["postgres.pgbouncer"],
+    connections: config["postgres.connections"],
+    commitIntervalMs: config["postgres.commit_interval_ms"],
+    ttlMs: config["postgres.replica_ttl_ms"],
+    pollMs: config["postgres.poll_ms"],
+    placements: config.placement,
+    build: version,
+  });
 }
 
 function tokenFrom(config: Config): string {

@@ -68,6 +68,38 @@ export const settings = {
   host: setting(text, "127.0.0.1", "Address to listen on. Anything but loopback needs a token."),
   port: setting(integer(0, 65_535), 4088, "Port to listen on; 0 for any free one."),
   data_dir: setting(path, join(homedir(), ".codeagent"), "Where sessions are kept."),
+  database_url: setting(
+    text,
+    "",
+    "PostgreSQL for the sessions of any number of servers, as postgres://user:password@host/name; also DATABASE_URL.",
+  ),
+  "postgres.listen_url": setting(
+    text,
+    "",
+    "The same database without PgBouncer between, to hear what other servers do; by default database_url.",
+  ),
+  "postgres.pgbouncer": setting(
+    flag,
+    false,
+    "database_url is a PgBouncer in transaction mode: nothing is kept on a connection.",
+  ),
+  "postgres.connections": setting(integer(2, 1000), 10, "Most connections to PostgreSQL, besides two."),
+  "postgres.commit_interval_ms": setting(
+    integer(0, 1000),
+    0,
+    "Least time between two commits of events; more makes a slow database do less.",
+  ),
+  "postgres.replica_ttl_ms": setting(
+    integer(1000, 600_000),
+    10_000,
+    "A server the database has not heard of for so long is dead, and others go on with its sessions.",
+  ),
+  "postgres.poll_ms": setting(integer(50, 60_000), 1000, "How often a server looks for what it was not told."),
+  placement: setting(
+    list(text),
+    [],
+    "Names under which sessions may ask for this server, as for a volume that only it has.",
+  ),
   workspace: setting(path, process.cwd(), "The folder agents work in when a session names none."),
   workspace_roots: setting(
     list(path),
@@ -183,13 +215,14 @@ export function readConfig(sources: ConfigSources): Config {
         return read(given, base);
       } catch (error) {
         const wanted = error instanceof Error ? error.message : String(error);
-        const shown = key === "token" ? "no token" : JSON.stringify(given);
+        const secret = key === "token" || key === "database_url" || key === "postgres.listen_url";
+        const shown = secret ? "unfit" : JSON.stringify(given);
         throw new Error(`${source} is ${shown}: ${wanted}`, { cause: error });
       }
     };
     if (flagged !== undefined) return readFrom(`${key} (command line)`, flagged, workingDirectory);
     const name = environmentName(key);
-    const fromEnvironment = sources.env[name];
+    const fromEnvironment = sources.env[name] || (key === "database_url" ? sources.env["DATABASE_URL"] : undefined);
     if (fromEnvironment !== undefined && fromEnvironment !== "")
       return readFrom(name, fromEnvironment, workingDirectory);
     const written = fromFile.get(key);
@@ -200,6 +233,14 @@ export function readConfig(sources: ConfigSources): Config {
     host: value("host", settings.host),
     port: value("port", settings.port),
     data_dir: value("data_dir", settings.data_dir),
+    database_url: value("database_url", settings.database_url),
+    "postgres.listen_url": value("postgres.listen_url", settings["postgres.listen_url"]),
+    "postgres.pgbouncer": value("postgres.pgbouncer", settings["postgres.pgbouncer"]),
+    "postgres.connections": value("postgres.connections", settings["postgres.connections"]),
+    "postgres.commit_interval_ms": value("postgres.commit_interval_ms", settings["postgres.commit_interval_ms"]),
+    "postgres.replica_ttl_ms": value("postgres.replica_ttl_ms", settings["postgres.replica_ttl_ms"]),
+    "postgres.poll_ms": value("postgres.poll_ms", settings["postgres.poll_ms"]),
+    placement: value("placement", settings.placement),
     workspace: value("workspace", { ...settings.workspace, byDefault: workingDirectory }),
     workspace_roots: value("workspace_roots", settings.workspace_roots),
     model: value("model", settings.model),
