@@ -17,6 +17,8 @@ const features = [
   "fallback",
   "structured_output",
   "costs",
+  "compaction",
+  "session_budgets",
 ];
 
 export interface Capabilities {

@@ -10,6 +10,7 @@ import {
 } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../chat/error.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
+import { historyCompactedToProto } from "../convert/proto/event.ts";
 import { messageToProto } from "../convert/proto/message.ts";
 import { budgetToProto } from "../convert/proto/request.ts";
 import {
@@ -113,6 +114,14 @@ export function sessionHandlers(
       const requestId = requestIdFrom(request.requestId);
       return sessions.cancelTurn(theCaller, sessionIdFrom(request.sessionId), request.turnId ?? "", requestId);
     },
+    async compactSession(request, context) {
+      const { instructions } = request;
+      const sessionId = sessionIdFrom(request.sessionId);
+      const requestId = requestIdFrom(request.requestId);
+      checkLength(instructions, 16 * 1024, "instructions");
+      const { seq, event } = await sessions.compact(theCaller, sessionId, instructions, requestId, context.signal);
+      return { compacted: historyCompactedToProto(event), seq: BigInt(seq) };
+    },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
 }
 
@@ -126,7 +135,6 @@ function configFrom(request: CreateSessionRequest): SessionConfig {
       throw notYet(`permissions.${list}`, "limit a turn with options.allowed_tools instead");
     }
   }
-  if (config.budget !== undefined) throw notYet("budget", "bound each turn with options.budget instead");
   return config;
 }
 
@@ -153,6 +161,7 @@ function updatedConfig(config: SessionConfig, given: SessionConfig, request: Upd
     ...(request.model === undefined ? {} : { model: given.model }),
     ...(request.systemPrompt === undefined ? {} : { systemPrompt: given.systemPrompt }),
     ...(given.permissions === undefined ? {} : { permissions: given.permissions }),
+    ...(given.budget === undefined ? {} : { budget: given.budget }),
     ...(given.approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs: given.approvalTimeoutMs }),
     metadata: Object.fromEntries(metadata),
   };

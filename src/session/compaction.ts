@@ -133,7 +133,8 @@ async function compact(session: RunningSession, asked: Asked, signal: AbortSigna
   const done = summary === undefined ? (planCompaction(messages, fewer) ?? plan) : plan;
   const text = summary?.text ?? noteOf(done);
   const kept = [...done.pinned, ...done.tail];
-  const estimateAfter = estimateTokens(kept) + comingTokens + textTokens(text);
+  const keptEstimate = estimateTokens(kept) + comingTokens;
+  const keptNow = Math.max(keptEstimate, Math.round((tokensBefore * keptEstimate) / estimate));
   record(
     session,
     asked.turnId,
@@ -143,7 +144,7 @@ async function compact(session: RunningSession, asked: Asked, signal: AbortSigna
       keptMessages: kept.length,
       summary: text,
       tokensBefore,
-      tokensAfter: Math.max(estimateAfter, Math.round((tokensBefore * estimateAfter) / estimate)),
+      tokensAfter: keptNow + textTokens(text),
       ...idsOf(done),
       ...(usage === undefined ? {} : { usage }),
       trigger: asked.trigger,

@@ -112,6 +112,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   const timer = setTimeout(() => ending.abort(bound.error), bound.remainingMs);
   try {
     const functions = await environment.functions();
+    let compactedStep = 0;
     for (;;) {
       ending.signal.throwIfAborted();
       session.checkpoint?.();
@@ -120,7 +121,10 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
         case "wait":
           return;
         case "call-model":
-          if (step.attempt === 1 && (await compactIfLarge(session, turn, ending.signal))) break;
+          if (compactedStep < step.step && (await compactIfLarge(session, turn, ending.signal))) {
+            compactedStep = step.step; // what it cost may have used up a budget
+            break;
+          }
           await callModel(session, turn, functions, step, ending.signal);
           break;
         case "run-tools":
