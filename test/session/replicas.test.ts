@@ -1,0 +1,173 @@
+import assert from "node:assert/strict";
+import { after, describe, type TestContext, test } from "node:test";
+import { setTimeout as wait } from "node:timers/promises";
+import type { FunctionProvider } from "../../src/tool/function-provider.ts";
+import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
+import { startTestApp, user } from "../support/test-app.ts";
+
+after(stopTestDatabases);
+
+const script = `
+- when: { text: slowly }
+  text: one two three four five six seven eight nine ten
+  chunk: 4
+  delay_ms: 30
+- when: { text: tools, nth: 1 }
+  text: first
+  tool_calls: [{ name: hold, arguments: {} }]
+- when: { tool: hold }
+  text: all done
+- text: hello
+`;
+
+/** A tool that says where it runs and waits there until it is let go. */
+function holdingTool(name: string) {
+  const began = Promise.withResolvers<void>();
+  const letGo = Promise.withResolvers<void>();
+  const runs: string[] = [];
+  const functions: FunctionProvider = {
+    source: "local",
+    list: async () => [
+      { name: "hold", description: "waits", parameters: "", source: "local", readOnly: false, timeoutMs: 30_000 },
+    ],
+    async call(_call, context) {
+      runs.push(name);
+      began.resolve();
+      const aborted = new Promise((_, reject) =>
+        context.signal.addEventListener("abort", () => reject(context.signal.reason)),
+      );
+      await Promise.race([letGo.promise, aborted]);
+      return { success: true, output: `held by ${name}` };
+    },
+    close: async () => undefined,
+  };
+  return { functions, began: began.promise, letGo: () => letGo.resolve(), runs };
+}
+
+/** Two services over one database, each with folders of its own. */
+async function replicas(context: TestContext, flags: Record<string, unknown> = {}) {
+  const url = await testDatabase();
+  const tools = { a: holdingTool("a"), b: holdingTool("b") };
+  const start = (name: "a" | "b") =>
+    startTestApp(context, {
+      script,
+      functions: [tools[name].functions],
+      flags: { database_url: url, "postgres.replica_ttl_ms": 3000, ...flags },
+    });
+  const a = await start("a");
+  const b = await start("b");
+  return { a, b, tools, url };
+}
+
+type Client = Awaited<ReturnType<typeof startTestApp>>["client"];
+
+/** Reads a session's log from its beginning until its turn has finished. */
+async function readTurn(client: Client, sessionId: string, signal = AbortSignal.timeout(20_000)) {
+  const events: { seq: bigint; case: string | undefined; value: unknown }[] = [];
+  for await (const chunk of client.subscribeSession({ sessionId, afterSeq: 0n, follow: true }, { signal })) {
+    if (chunk.seq === 0n) continue;
+    events.push({ seq: chunk.seq, case: chunk.event.case, value: chunk.event.value });
+    if (chunk.event.case === "turnFinished") {
+      assert.deepEqual(
+        events.map(({ seq }) => seq),
+        events.map((_, position) => BigInt(position + 1)),
+        "no gap and no repetition",
+      );
+      return { events, finishReason: chunk.event.value.finishReason };
+    }
+  }
+  throw new Error("the log ended before the turn did");
+}
+
+describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000 }, () => {
+  test("a turn that one runs is read live at the other", async (context) => {
+    const { a, b } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    let firstDeltaMs = 0;
+    const reading = (async () => {
+      for await (const chunk of b.client.subscribeSession({ sessionId: "one", afterSeq: 0n, follow: true })) {
+        if (chunk.event.case === "blockDelta" && firstDeltaMs === 0) firstDeltaMs = performance.now();
+        if (chunk.event.case === "turnFinished") return;
+      }
+    })();
+    const answer = await a.client.generate({ sessionId: "one", messages: [user("slowly")] });
+    const finishedMs = performance.now();
+    await reading;
+    assert.match(answer.message?.contentType.value?.toString() ?? "", /ten$/);
+    assert.ok(firstDeltaMs > 0 && firstDeltaMs < finishedMs - 100, "deltas came while the turn ran");
+    const { finishReason } = await readTurn(b.client, "one");
+    assert.equal(finishReason, "stop");
+  });
+
+  test("the same request sent again to the other joins the turn", async (context) => {
+    const { a, b } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    const request = { sessionId: "one", messages: [user("slowly")], requestId: "the same" };
+    const [first, second] = await Promise.all([a.client.generate(request), b.client.generate(request)]);
+    assert.equal(first.turnId, second.turnId);
+    assert.equal(first.lastSeq, second.lastSeq);
+  });
+
+  test("a cancel sent to the other ends the turn and its tool", async (context) => {
+    const { a, b, tools } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
+    running.catch(() => undefined);
+    await tools.a.began;
+    const before = performance.now();
+    await b.client.cancelTurn({ sessionId: "one" });
+    const { finishReason } = await readTurn(b.client, "one");
+    assert.equal(finishReason, "cancelled");
+    assert.ok(performance.now() - before < 900, "it was told, and not found by looking");
+  });
+
+  test("a server that stops hands its turn over at the next step, and nothing is done twice", async (context) => {
+    const { a, b, tools } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
+    const ended = running.then(
+      () => "finished",
+      () => "told to come back",
+    );
+    await tools.a.began;
+    const closing = a.app.close(20_000);
+    tools.a.letGo();
+    await closing;
+    assert.equal(await ended, "told to come back");
+    const { events, finishReason } = await readTurn(b.client, "one");
+    assert.equal(finishReason, "stop");
+    assert.deepEqual([tools.a.runs, tools.b.runs], [["a"], []]);
+    assert.equal(events.filter((event) => event.case === "stepStarted").length, 2, "no step was asked for again");
+  });
+
+  test("a session deleted at one ends its readers at the other", async (context) => {
+    const { a, b } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    await a.client.generate({ sessionId: "one", messages: [user("hello")] });
+    const reading = Array.fromAsync(b.client.subscribeSession({ sessionId: "one", afterSeq: 0n, follow: true }));
+    reading.catch(() => undefined);
+    await readTurn(b.client, "one");
+    await a.client.deleteSession({ sessionId: "one" });
+    await assert.rejects(reading, /there is no session one/);
+  });
+
+  test("without notices, as through PgBouncer, the other sees it by looking", async (context) => {
+    const { a, b } = await replicas(context, { "postgres.pgbouncer": true, "postgres.poll_ms": 100 });
+    await a.client.createSession({ sessionId: "one" });
+    const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
+    const reading = readTurn(b.client, "one");
+    await a.client.getSession({ sessionId: "one" });
+    await b.client.cancelTurn({ sessionId: "one" }).catch(() => undefined);
+    await Promise.race([running.catch(() => undefined), wait(10_000)]);
+    assert.equal((await reading).finishReason, "cancelled");
+  });
+
+  test("a cursor beyond the log means that the database lost what was read", async (context) => {
+    const { a } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    await assert.rejects(
+      Array.fromAsync(a.client.subscribeSession({ sessionId: "one", afterSeq: 7n, follow: false })),
+      /data_loss.*event 7 of session one is lost/,
+    );
+  });
+});
