@@ -158,7 +158,7 @@ function buildFrom(path: string, draft: string, summaryOfLog: SummaryOfLog, nowM
     const something = fileBytes(path) > 0 || fileBytes(`${path}-wal`) > 0;
     source =
       openDamaged(withoutPartOfPage(draft, path, copy)) ??
-      (something ? openDamaged(withFirstPageOf(draft, path, copy)) : undefined);
+      (something ? openDamaged(withSchemaPagesOf(draft, path, copy)) : undefined);
     const rescued = source === undefined ? nothingRescued : rescueSessions(source, target, summaryOfLog, nowMs);
     target.exec("commit");
     return rescued;
@@ -190,10 +190,10 @@ function openDamaged(path: string): DatabaseSync | undefined {
 }
 
 /**
- * The first page says where the tables begin, and is the same in all databases of one schema version, but for the number of
- * pages. So where it is damaged a copy gets that of a new database.
+ * The first pages say where the tables begin, and are the same in all databases of one schema version, but for the number of
+ * pages. So where they are damaged a copy gets those of a new database.
  */
-function withFirstPageOf(fresh: string, path: string, copy: string): string {
+function withSchemaPagesOf(fresh: string, path: string, copy: string): string {
   copyDatabase(path, copy);
   const bytes = readFileSync(fresh);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -205,11 +205,24 @@ function withFirstPageOf(fresh: string, path: string, copy: string): string {
   truncateSync(copy, pages * pageBytes);
   const file = openSync(copy, "r+");
   try {
-    writeSync(file, bytes, 0, pageBytes, 0);
+    for (const page of schemaPages(fresh)) {
+      const offset = (page - 1) * pageBytes;
+      writeSync(file, bytes, offset, pageBytes, offset);
+    }
   } finally {
     closeSync(file);
   }
   return copy;
+}
+
+function schemaPages(path: string): number[] {
+  const database = new DatabaseSync(path, { readOnly: true });
+  try {
+    const rows = database.prepare("select pageno from dbstat where name = 'sqlite_schema'").all();
+    return rows.map((row) => Number(row["pageno"]));
+  } finally {
+    database.close();
+  }
 }
 
 /**

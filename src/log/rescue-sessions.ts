@@ -23,7 +23,7 @@ const columns = {
   sessions: [
     ...["id", "tenant", "parent_id", "parent_seq", "next_seq", "epoch", "token", "runnable", "config"],
     ...["config_version", "summary", "request_id", "request_hash", "created_at", "updated_at"],
-    ...["wake_at", "waiting_since", "placement", "deaths", "held_until"],
+    ...["wake_at", "waiting_since", "placement", "deaths", "held_until", "pruned_seq", "prune_at"],
   ],
   events: ["session_id", "seq", "epoch", "turn_id", "kind", "body", "at"],
   inbox: [...["n", "session_id", "key", "kind", "turn_id", "principal", "body", "hash", "at", "taken_at", "first_seq"]],
@@ -52,7 +52,7 @@ export function rescueSessions(
   const heads = new Map<string, number>();
   const cut = new Set<string>();
   const lost = new Set<string>();
-  const uncounted: Table[] = [];
+  const uncounted: string[] = [];
 
   const damagedSessions: number[] = [];
   for (const { row, number } of readableRows(source, "sessions")) {
@@ -68,10 +68,12 @@ export function rescueSessions(
       placement: "",
       deaths: 0,
       held_until: null,
+      pruned_seq: 0,
+      prune_at: nowMs,
       ...row,
       owner: null,
     });
-    const { through, finished } = copyLog(source, add, session.id, session.head);
+    const { through, finished } = copyLog(source, add, session);
     heads.set(session.id, through);
     if (through === session.head) continue;
     cut.add(session.id);
@@ -89,9 +91,10 @@ export function rescueSessions(
     });
     target
       .prepare(
-        "update sessions set next_seq = ?, summary = ?, runnable = 1, wake_at = null, waiting_since = null where id = ?",
+        `update sessions set next_seq = ?, summary = ?, runnable = 1, wake_at = null, waiting_since = null,
+           pruned_seq = min(pruned_seq, ?) where id = ?`,
       )
-      .run(finished + 2, summaryOfLog(session.config, eventsForFold(target, session.id)), session.id);
+      .run(finished + 2, summaryOfLog(session.config, eventsForFold(target, session.id)), finished, session.id);
   }
   const unreadable = ownersOf(source, "sessions", damagedSessions);
   for (const id of unreadable.names) lost.add(id);
@@ -119,19 +122,45 @@ export function rescueSessions(
     if (!owners.complete) uncounted.push(table);
     for (const sessionId of owners.names) if (heads.has(sessionId)) cut.add(sessionId);
   }
+  if (!copyRequests(source, target)) uncounted.push("requests");
   return { whole: heads.size - cut.size, cut: [...cut], lost: [...lost], uncounted };
 }
 
-/** Copies a log as far as it has no gap and every event can be decoded. */
-function copyLog(source: DatabaseSync, add: Add, sessionId: string, head: number) {
+/** Copies the notes of requests that can be read; says whether all can. One that is lost may be done twice. */
+function copyRequests(source: DatabaseSync, target: DatabaseSync): boolean {
+  const exists = "select 1 from sqlite_schema where name = 'requests'";
+  if ([...readable(() => source.prepare(exists).iterate())].length === 0) return true; // of an earlier version
+  const insert = target.prepare(
+    "insert or ignore into requests (tenant, request_id, method, hash, owner, answer, at) values (?, ?, ?, ?, ?, ?, ?)",
+  );
+  for (const row of readable(() => source.prepare("select * from requests not indexed").iterate())) {
+    if (row === undefined) return false;
+    const values = ["tenant", "request_id", "method", "hash", "owner", "answer", "at"].map((name) => row[name]);
+    if (values.every(isValue)) insert.run(...values);
+  }
+  return true;
+}
+
+/**
+ * Copies a log as far as nothing is missing and every event can be decoded. In the part that was pruned there are gaps, but
+ * only inside a turn: it is pruned whole, and begins and ends with what is kept.
+ */
+function copyLog(source: DatabaseSync, add: Add, { id, head, pruned }: SoundSession) {
   let through = 0;
   let finished = 0;
+  /** The turn that has begun and not finished. */
+  let turn: unknown;
   const sql = "select * from events where session_id = ? and seq <= ? order by seq";
-  for (const row of readable(() => source.prepare(sql).iterate(sessionId, head))) {
-    if (row === undefined || row["seq"] !== through + 1 || row["session_id"] !== sessionId || !isSoundEvent(row)) break;
-    if (!add("events", row)) break;
-    through++;
-    if (row["kind"] === "turn-finished") finished = through;
+  for (const row of readable(() => source.prepare(sql).iterate(id, head))) {
+    const seq = row?.["seq"];
+    if (row === undefined || typeof seq !== "number" || row["session_id"] !== id || !isSoundEvent(row)) break;
+    const isPruned = seq > through + 1 && seq <= pruned + 1 && row["turn_id"] === turn;
+    if ((seq !== through + 1 && !isPruned) || !add("events", row)) break;
+    through = seq;
+    if (row["kind"] === "turn-started") turn = row["turn_id"];
+    if (row["kind"] !== "turn-finished") continue;
+    turn = undefined;
+    finished = through;
   }
   return { through, finished };
 }
@@ -147,8 +176,16 @@ function isSoundEvent(row: Row): boolean {
   }
 }
 
-function soundSession(row: Row): { id: string; head: number; config: Uint8Array } | undefined {
-  const { id, next_seq: nextSeq, config, summary } = row;
+interface SoundSession {
+  readonly id: string;
+  readonly head: number;
+  /** The last event that was pruned. */
+  readonly pruned: number;
+  readonly config: Uint8Array;
+}
+
+function soundSession(row: Row): SoundSession | undefined {
+  const { id, next_seq: nextSeq, config, summary, pruned_seq: pruned } = row;
   if (typeof id !== "string" || typeof nextSeq !== "number" || nextSeq < 1) return undefined;
   if (!(config instanceof Uint8Array) || !(summary instanceof Uint8Array)) return undefined;
   try {
@@ -157,7 +194,7 @@ function soundSession(row: Row): { id: string; head: number; config: Uint8Array 
   } catch {
     return undefined;
   }
-  return { id, head: nextSeq - 1, config };
+  return { id, head: nextSeq - 1, pruned: typeof pruned === "number" ? pruned : 0, config };
 }
 
 function* eventsForFold(database: DatabaseSync, sessionId: string): Generator<StoredEvent> {

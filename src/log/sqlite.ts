@@ -4,20 +4,25 @@ import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { isDamage } from "./sqlite-damage.ts";
 import {
+  type AnsweredRequest,
   type Append,
   type Claim,
+  deltaKinds,
   type Fence,
   heldForGood,
   heldUntil,
   type InboxEntry,
   inboxKinds,
+  type MadeSession,
   type NewInboxEntry,
+  type NewRequest,
   type NewSession,
   progressKinds,
   type SentEntry,
   type SessionPosition,
   type Store,
   type StoredEvent,
+  type StoredRequest,
   type StoredSession,
   type StoreListener,
   type WaitingPosition,
@@ -58,8 +63,19 @@ alter table sessions add column deaths bigint not null default 0;
 alter table sessions add column held_until bigint;
 create index sessions_parked on sessions (wake_at) where wake_at is not null;
 create index sessions_waiting on sessions (tenant, waiting_since, id) where waiting_since is not null;
+alter table sessions add column pruned_seq bigint not null default 0;
+alter table sessions add column prune_at bigint;
+update sessions set prune_at = (select min(at) from events where session_id = sessions.id and kind = 'turn-finished');
+create index sessions_to_prune on sessions (prune_at) where prune_at is not null;
+create table requests (
+  tenant text not null, request_id text not null, method text not null, hash text not null, owner text not null,
+  answer blob, at bigint not null, primary key (tenant, request_id));
+create index requests_by_age on requests (at);
 `,
 };
+
+/** As SQL lists them. */
+const deltas = `(${deltaKinds.map((kind) => `'${kind}'`).join(", ")})`;
 
 const selectSession = `select *, (select count(*) from inbox
   where inbox.session_id = sessions.id and taken_at is null and inbox.kind = 'turn') as waiting_turns from sessions`;
@@ -145,8 +161,15 @@ class SqliteStore implements Store {
     for (const sessionId of this.#heldBack) listener.heldBack(sessionId, true);
   }
 
-  createSession(session: NewSession) {
-    return this.#write(session.sessionId, () => this.#insertSession(session, 1));
+  createSession(session: NewSession): Promise<MadeSession>;
+  createSession(session: NewSession, answered: AnsweredRequest | undefined): Promise<MadeSession | "answered">;
+  createSession(session: NewSession, answered?: AnsweredRequest): Promise<MadeSession | "answered"> {
+    return this.#write(session.sessionId, () => {
+      if (this.#isNoted(answered)) return "answered";
+      const made = this.#insertSession(session, 1);
+      if (made.created) this.#note(answered);
+      return made;
+    });
   }
 
   async readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined> {
@@ -171,40 +194,73 @@ class SqliteStore implements Store {
     return rows.map(storedSession);
   }
 
-  updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean> {
-    return this.#write(
-      sessionId,
-      () =>
-        this.#run(
-          "update sessions set config = ?, config_version = config_version + 1, updated_at = ? where id = ? and config_version = ?",
-          config,
-          atMs,
-          sessionId,
-          seenVersion,
-        ) > 0,
-    );
+  updateConfig(
+    sessionId: string,
+    seenVersion: number,
+    config: Uint8Array,
+    atMs: number,
+    answered?: AnsweredRequest,
+  ): Promise<boolean | "answered"> {
+    return this.#write(sessionId, () => {
+      if (this.#isNoted(answered)) return "answered";
+      const changed = this.#run(
+        "update sessions set config = ?, config_version = config_version + 1, updated_at = ? where id = ? and config_version = ?",
+        config,
+        atMs,
+        sessionId,
+        seenVersion,
+      );
+      if (changed > 0) this.#note(answered);
+      return changed > 0;
+    });
   }
 
-  deleteSession(tenant: string, sessionId: string): Promise<boolean> {
+  deleteSession(tenant: string, sessionId: string, answered?: AnsweredRequest): Promise<boolean | "answered"> {
     return this.#write(sessionId, () => {
+      if (this.#isNoted(answered)) return "answered";
       if (this.#run("delete from sessions where id = ? and tenant = ?", sessionId, tenant) === 0) return false;
+      this.#note(answered);
       for (const table of ["events", "inbox", "blobs"])
         this.#run(`delete from ${table} where session_id = ?`, sessionId);
       return true;
     });
   }
 
-  forkSession(parentId: string, throughSeq: number, session: NewSession) {
+  forkSession(parentId: string, throughSeq: number, session: NewSession): Promise<MadeSession | undefined>;
+  forkSession(
+    parentId: string,
+    throughSeq: number,
+    session: NewSession,
+    answered: AnsweredRequest | undefined,
+  ): Promise<MadeSession | "answered" | undefined>;
+  forkSession(
+    parentId: string,
+    throughSeq: number,
+    session: NewSession,
+    answered?: AnsweredRequest,
+  ): Promise<MadeSession | "answered" | undefined> {
     return this.#write(parentId, () => {
-      if (this.#get("select 1 from sessions where id = ? and tenant = ?", parentId, session.tenant) === undefined)
-        return undefined;
+      if (this.#isNoted(answered)) return "answered";
+      const parent = this.#get("select pruned_seq from sessions where id = ? and tenant = ?", parentId, session.tenant);
+      if (parent === undefined) return undefined;
       const result = this.#insertSession(session, throughSeq + 1);
       if (!result.created) return result;
+      this.#note(answered);
+      const prunedSeq = numberOf(parent, "pruned_seq");
       this.#run(
-        "insert into events select ?, seq, 0, turn_id, kind, body, at from events where session_id = ? and seq <= ?",
+        `insert into events select ?, seq, 0, turn_id, kind, body, at from events
+         where session_id = ? and seq <= ? and not (seq <= ? and kind in ${deltas})`,
         session.sessionId,
         parentId,
         throughSeq,
+        prunedSeq,
+      );
+      this.#run(
+        `update sessions set pruned_seq = ?, prune_at =
+           (select min(at) from events where session_id = id and kind = 'turn-finished')
+         where id = ?`,
+        prunedSeq <= throughSeq ? prunedSeq : this.#lastGap(session.sessionId, throughSeq),
+        session.sessionId,
       );
       this.#run(
         "insert or ignore into blobs select ?, digest, body from blobs where session_id = ?",
@@ -371,7 +427,7 @@ class SqliteStore implements Store {
       const progress = append.events.some(({ kind }) => progressKinds.has(kind));
       const row = this.#get(
         `update sessions set next_seq = next_seq + ?, updated_at = ?, summary = coalesce(?, summary),
-           waiting_since = iif(?, ?, waiting_since), deaths = iif(?, 0, deaths)
+           waiting_since = iif(?, ?, waiting_since), deaths = iif(?, 0, deaths), prune_at = coalesce(prune_at, ?)
          where id = ? and epoch = ? and token = ? and next_seq = coalesce(?, next_seq) returning next_seq`,
         count,
         append.atMs,
@@ -379,6 +435,7 @@ class SqliteStore implements Store {
         append.waitingSinceMs === undefined ? 0 : 1,
         append.waitingSinceMs ?? null,
         progress ? 1 : 0,
+        append.events.some(({ kind }) => kind === "turn-finished") ? append.atMs : null,
         append.sessionId,
         append.fence.epoch,
         append.fence.token,
@@ -427,7 +484,9 @@ class SqliteStore implements Store {
       const events: StoredEvent[] = [];
       let bytes = 0;
       const statement = this.#statement(
-        "select seq, body from events where session_id = ? and seq > ? order by seq limit ?",
+        `select seq, body from events where session_id = ? and seq > ?
+           and not (kind in ${deltas} and seq <= (select pruned_seq from sessions where id = session_id))
+         order by seq limit ?`,
       );
       for (const row of statement.iterate(sessionId, afterSeq, limit)) {
         const event = storedEvent(row);
@@ -442,7 +501,7 @@ class SqliteStore implements Store {
   async readHistory(sessionId: string, afterSeq: number, limit: number): Promise<readonly StoredEvent[]> {
     return this.#reading(sessionId, () =>
       this.#all(
-        "select seq, body from events where session_id = ? and seq > ? and kind not in ('block-start', 'block-delta', 'tool-output') order by seq limit ?",
+        `select seq, body from events where session_id = ? and seq > ? and kind not in ${deltas} order by seq limit ?`,
         sessionId,
         afterSeq,
         limit,
@@ -455,6 +514,62 @@ class SqliteStore implements Store {
       this.#get("select body from blobs where session_id = ? and digest = ?", sessionId, digest),
     );
     return row === undefined ? undefined : bytesOf(row, "body");
+  }
+
+  async readRequest(tenant: string, requestId: string): Promise<StoredRequest | undefined> {
+    return this.#reading("", () => this.#request(tenant, requestId));
+  }
+
+  beginRequest(request: NewRequest): Promise<StoredRequest | undefined> {
+    return this.#write("", () => {
+      const noted = this.#request(request.tenant, request.requestId);
+      if (noted === undefined) this.#insertRequest(request, null);
+      return noted;
+    });
+  }
+
+  answerRequest(answered: AnsweredRequest): Promise<void> {
+    return this.#write("", () => {
+      this.#insertRequest(answered, answered.answer);
+      this.#run(
+        "update requests set answer = ? where tenant = ? and request_id = ? and answer is null",
+        answered.answer,
+        answered.tenant,
+        answered.requestId,
+      );
+    });
+  }
+
+  pruneRequests(beforeMs: number, limit: number): Promise<number> {
+    return this.#write("", () =>
+      this.#run(
+        "delete from requests where rowid in (select rowid from requests where at < ? order by at limit ?)",
+        beforeMs,
+        limit,
+      ),
+    );
+  }
+
+  pruneDeltas(finishedUntilMs: number, limit: number) {
+    return this.#write("", () => {
+      const due = this.#get(
+        "select id, pruned_seq from sessions where prune_at <= ? order by prune_at, id limit 1",
+        finishedUntilMs,
+      );
+      if (due === undefined) return { removed: 0, more: false };
+      const sessionId = textOf(due, "id");
+      const removed = this.#run(
+        `delete from events where session_id = ? and seq in
+           (select seq from events where session_id = ? and seq <= ? and kind in ${deltas} order by seq limit ?)`,
+        sessionId,
+        sessionId,
+        numberOf(due, "pruned_seq"),
+        limit,
+      );
+      // First all is out of reach, then it goes piece by piece: nobody sees half of a block.
+      if (removed < limit) this.#pruneNext(sessionId, numberOf(due, "pruned_seq"), finishedUntilMs);
+      return { removed, more: true };
+    });
   }
 
   async close(): Promise<void> {
@@ -494,6 +609,84 @@ class SqliteStore implements Store {
     if (row === undefined)
       throw new AgentError("internal", `session ${session.sessionId} was written and is not there`);
     return { created, session: storedSession(row) };
+  }
+
+  /** Puts out of reach what may go now, or notes when there may be something again. */
+  #pruneNext(sessionId: string, prunedSeq: number, finishedUntilMs: number): void {
+    const finished = this.#get(
+      "select seq from events where session_id = ? and kind = 'turn-finished' and at <= ? order by seq desc limit 1",
+      sessionId,
+      finishedUntilMs,
+    );
+    const finishedSeq = finished === undefined ? 0 : numberOf(finished, "seq");
+    const last = this.#get(
+      `select seq from events where session_id = ? and seq > ? and seq < ? and kind in ${deltas} order by seq desc limit 1`,
+      sessionId,
+      prunedSeq,
+      finishedSeq,
+    );
+    if (last !== undefined) {
+      this.#run("update sessions set pruned_seq = ? where id = ?", numberOf(last, "seq"), sessionId);
+      return;
+    }
+    const next = this.#get(
+      "select at from events where session_id = ? and kind = 'turn-finished' and seq > ? order by seq limit 1",
+      sessionId,
+      finishedSeq,
+    );
+    this.#run(
+      "update sessions set prune_at = ? where id = ?",
+      // A clock that was set back gives later events earlier times.
+      next === undefined ? null : Math.max(numberOf(next, "at"), finishedUntilMs + 1),
+      sessionId,
+    );
+  }
+
+  /** The last number up to `throughSeq` under which a log has no event. */
+  #lastGap(sessionId: string, throughSeq: number): number {
+    const row = this.#get(
+      `select coalesce(max(seq), 1) - 1 as gap from events where session_id = ? and seq <= ? and seq > 1
+         and not exists (select 1 from events before where before.session_id = events.session_id and before.seq = events.seq - 1)`,
+      sessionId,
+      throughSeq,
+    );
+    return numberOf(row, "gap");
+  }
+
+  #request(tenant: string, requestId: string): StoredRequest | undefined {
+    const row = this.#get(
+      "select method, hash, owner, answer from requests where tenant = ? and request_id = ?",
+      tenant,
+      requestId,
+    );
+    if (row === undefined) return undefined;
+    return {
+      method: textOf(row, "method"),
+      hash: textOf(row, "hash"),
+      answer: row["answer"] === null ? undefined : bytesOf(row, "answer"),
+      owner: row["owner"] === this.#replica ? "here" : "gone",
+    };
+  }
+
+  #isNoted(request: NewRequest | undefined): boolean {
+    return request !== undefined && this.#request(request.tenant, request.requestId) !== undefined;
+  }
+
+  #note(answered: AnsweredRequest | undefined): void {
+    if (answered !== undefined) this.#insertRequest(answered, answered.answer);
+  }
+
+  #insertRequest({ tenant, requestId, method, hash, atMs }: NewRequest, answer: Uint8Array | null): void {
+    this.#run(
+      "insert or ignore into requests (tenant, request_id, method, hash, owner, answer, at) values (?, ?, ?, ?, ?, ?, ?)",
+      tenant,
+      requestId,
+      method,
+      hash,
+      this.#replica,
+      answer,
+      atMs,
+    );
   }
 
   #insertBlobs(sessionId: string, blobs: readonly { digest: string; body: Uint8Array }[]): void {
@@ -630,6 +823,7 @@ function storedSession(row: Row): StoredSession {
     configVersion: numberOf(row, "config_version"),
     summary: bytesOf(row, "summary"),
     headSeq: numberOf(row, "next_seq") - 1,
+    prunedSeq: numberOf(row, "pruned_seq"),
     requestId: textOf(row, "request_id"),
     requestHash: textOf(row, "request_hash"),
     waitingTurns: numberOf(row, "waiting_turns"),

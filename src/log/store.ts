@@ -17,21 +17,46 @@ export interface Store {
   /**
    * Creates a session. When the tenant's request id has made a session before, or the session id is taken, nothing changes
    * and that session is returned.
+   * @param answered noted in the same commit; `answered`: there is a note under its id, and nothing changes
    */
-  createSession(session: NewSession): Promise<{ readonly created: boolean; readonly session: StoredSession }>;
+  createSession(session: NewSession): Promise<MadeSession>;
+  createSession(session: NewSession, answered: AnsweredRequest | undefined): Promise<MadeSession | "answered">;
   readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined>;
   /** Newest first; `before` is the last of the page before. */
   listSessions(tenant: string, before: SessionPosition | undefined, limit: number): Promise<readonly StoredSession[]>;
-  /** Replaces the config if it still is the version that was read; says whether it was. */
-  updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean>;
+  /** Replaces the config if it still is the version that was read; says whether it was. `answered` as in `createSession`. */
+  updateConfig(
+    sessionId: string,
+    seenVersion: number,
+    config: Uint8Array,
+    atMs: number,
+    answered?: AnsweredRequest,
+  ): Promise<boolean | "answered">;
   /** Removes a session with its log, inbox and blobs; its owner is fenced from then on. Says whether it was there. */
-  deleteSession(tenant: string, sessionId: string): Promise<boolean>;
-  /** Creates a session whose log is the first `throughSeq` events of the parent's. As `createSession` when an id is taken. */
+  deleteSession(tenant: string, sessionId: string, answered?: AnsweredRequest): Promise<boolean | "answered">;
+  /**
+   * Creates a session whose log is the first `throughSeq` events of the parent's, as far as they were not pruned. As
+   * `createSession` when an id is taken.
+   */
+  forkSession(parentId: string, throughSeq: number, session: NewSession): Promise<MadeSession | undefined>;
   forkSession(
     parentId: string,
     throughSeq: number,
     session: NewSession,
-  ): Promise<{ readonly created: boolean; readonly session: StoredSession } | undefined>;
+    answered: AnsweredRequest | undefined,
+  ): Promise<MadeSession | "answered" | undefined>;
+
+  /** What is noted of a tenant's request; `undefined` for nothing. */
+  readRequest(tenant: string, requestId: string): Promise<StoredRequest | undefined>;
+  /**
+   * Notes that this process does what a request asks for. `undefined`: it is noted. Otherwise there is a note under its id
+   * already, and nothing changes.
+   */
+  beginRequest(request: NewRequest): Promise<StoredRequest | undefined>;
+  /** Notes the answer to a request, begun or not; the first answer stays. */
+  answerRequest(answered: AnsweredRequest): Promise<void>;
+  /** Removes at most `limit` notes of requests made before a time; says how many. */
+  pruneRequests(beforeMs: number, limit: number): Promise<number>;
 
   /**
    * Puts a command into a session's inbox and makes the session runnable. When the key is taken nothing changes and the
@@ -80,7 +105,18 @@ export interface Store {
   /** Sessions with waiting commands or an unfinished turn that nobody alive owns. */
   runnableSessions(limit: number): Promise<readonly string[]>;
 
-  /** Events after a cursor, in order, at most `limit` of them and no more than about `limitBytes`. */
+  /**
+   * Removes what only somebody needs who reads a turn as it goes (`deltaKinds`), of the turns that finished up to a time.
+   * At most `limit` events of one session at a call; whatever goes is out of reach from the session's first call on.
+   * Harmless when several processes do it at once.
+   * @returns `more` when there may be more to remove
+   */
+  pruneDeltas(finishedUntilMs: number, limit: number): Promise<{ readonly removed: number; readonly more: boolean }>;
+
+  /**
+   * Events after a cursor, in order, at most `limit` of them and no more than about `limitBytes`. Their numbers have gaps
+   * where events were pruned (`StoredSession.prunedSeq`), and nowhere else.
+   */
   readEvents(sessionId: string, afterSeq: number, limit: number, limitBytes: number): Promise<readonly StoredEvent[]>;
   /** Events of the given kinds, in order: what a fold needs. */
   readHistory(sessionId: string, afterSeq: number, limit: number): Promise<readonly StoredEvent[]>;
@@ -137,6 +173,9 @@ export function heldUntil(deaths: number, nowMs: number): number | undefined {
 /** Events after which an owner has got somewhere. */
 export const progressKinds: ReadonlySet<string> = new Set(["step-finished", "tool-finished", "turn-finished"]);
 
+/** Events that a `block-stop` or a `tool-finished` stands for once their turn has finished. */
+export const deltaKinds: readonly string[] = ["block-start", "block-delta", "tool-output"];
+
 /** Says who may write a log: changes with every claim, so that an owner that was declared dead can't write. */
 export interface Fence {
   readonly epoch: number;
@@ -170,6 +209,8 @@ export interface StoredSession {
   readonly summary: Uint8Array;
   /** 0 for an empty log. */
   readonly headSeq: number;
+  /** The last event that was pruned, 0 for none: all of `deltaKinds` up to it are gone, and all else is there. */
+  readonly prunedSeq: number;
   readonly requestId: string;
   readonly requestHash: string;
   /** Turns in the inbox. */
@@ -178,6 +219,35 @@ export interface StoredSession {
   readonly heldBack: boolean;
   readonly createdMs: number;
   readonly updatedMs: number;
+}
+
+export interface MadeSession {
+  readonly created: boolean;
+  readonly session: StoredSession;
+}
+
+/** A request that is to be done once, whatever becomes of whoever made it. */
+export interface NewRequest {
+  readonly tenant: string;
+  /** Unique in the tenant, whatever is asked for. Not empty. */
+  readonly requestId: string;
+  /** What is asked for, and a hash of its payload. */
+  readonly method: string;
+  readonly hash: string;
+  readonly atMs: number;
+}
+
+export interface AnsweredRequest extends NewRequest {
+  readonly answer: Uint8Array;
+}
+
+export interface StoredRequest {
+  readonly method: string;
+  readonly hash: string;
+  /** `undefined` while there is none. */
+  readonly answer: Uint8Array | undefined;
+  /** Who began it: this process, another one that lives, or one that is gone. */
+  readonly owner: "here" | "elsewhere" | "gone";
 }
 
 export interface SessionPosition {
