@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
-import type { Claim, NewInboxEntry, NewSession, Store } from "../../src/log/store.ts";
+import type { AnsweredRequest, Claim, NewInboxEntry, NewRequest, NewSession, Store } from "../../src/log/store.ts";
 
 /** What every store has to do; each driver runs the same suite. */
 export function storeContract(name: string, open: (context: TestContext) => Promise<Store>): void {
@@ -375,6 +375,146 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       await store.send(entry("one", "x", { kind: "cancel" }));
       assert.deepEqual(await store.runnableSessions(10), ["one"]);
       assert.notEqual(await store.claim("one"), undefined);
+    });
+
+    const logged = ["turn-started", "block-start", "block-delta 1", "block-delta 2", "block-stop", "tool-started"];
+    const ended = ["tool-output", "tool-finished", "turn-finished"];
+    const pruned = async (store: Store, untilMs: number, limit = 100) => {
+      let removed = 0;
+      for (let calls = 0; calls < 50; calls++) {
+        const done = await store.pruneDeltas(untilMs, limit);
+        assert.ok(done.removed <= limit);
+        removed += done.removed;
+        if (!done.more) return removed;
+      }
+      return assert.fail("pruning does not come to an end");
+    };
+
+    test("deltas of turns that finished are pruned, and all at once out of reach", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      await store.createSession(session("two"));
+      const one = await claimed(store, "one");
+      await append(store, "one", one, [...logged, ...ended]);
+      await append(store, "one", one, ["turn-started", "block-start", "turn-finished"], { atMs: 5000 });
+      await append(store, "one", one, ["turn-started", "block-start", "block-delta"]);
+      await append(store, "two", await claimed(store, "two"), logged);
+      assert.deepEqual(await store.pruneDeltas(2999, 100), { removed: 0, more: false });
+      const whole = await logOf(store, "one");
+      assert.equal(whole.length, 15);
+
+      const kept = ["1 turn-started", "5 block-stop", "6 tool-started", "8 tool-finished", "9 turn-finished"];
+      assert.deepEqual(await store.pruneDeltas(3000, 1), { removed: 0, more: true });
+      assert.deepEqual(await logOf(store, "one"), [...kept, ...whole.slice(9)]);
+      assert.deepEqual(await logOf(store, "one", 3, 2), ["5 block-stop", "6 tool-started"]);
+      assert.equal((await store.readSession("default", "one"))?.prunedSeq, 7);
+      assert.equal(await pruned(store, 3000, 1), 4);
+      assert.equal(await pruned(store, 3000), 0);
+      assert.deepEqual(await logOf(store, "one"), [...kept, ...whole.slice(9)]);
+      assert.equal((await store.readHistory("one", 0, 100)).length, 8);
+
+      assert.equal(await pruned(store, 9000), 1);
+      assert.equal((await store.readSession("default", "one"))?.prunedSeq, 11);
+      assert.equal((await logOf(store, "one")).at(-1), "15 block-delta", "a turn that runs is left as it is");
+      await append(store, "one", one, ["turn-finished"], { atMs: 9500 });
+      assert.equal(await pruned(store, 9500), 2);
+      assert.equal((await store.readSession("default", "two"))?.prunedSeq, 0);
+      assert.equal((await logOf(store, "two")).length, logged.length);
+    });
+
+    test("two that prune at once remove what one would", async (context) => {
+      const store = await open(context);
+      for (const id of ["one", "two", "three"]) {
+        await store.createSession(session(id));
+        await append(store, id, await claimed(store, id), [...logged, ...ended]);
+      }
+      const removed = await Promise.all([pruned(store, 3000, 2), pruned(store, 3000, 2)]);
+      assert.equal(removed[0] + removed[1], 12);
+      for (const id of ["one", "two", "three"]) assert.equal((await logOf(store, id)).length, 5);
+    });
+
+    test("a fork of a pruned session knows what it lacks, and what it may prune", async (context) => {
+      const store = await open(context);
+      await store.createSession(session("one"));
+      const one = await claimed(store, "one");
+      await append(store, "one", one, [...logged, ...ended]);
+      await append(store, "one", one, ["turn-started", "block-start", "block-stop", "turn-finished"], { atMs: 5000 });
+      const forkAt = async (seq: number, id: string) => {
+        await store.forkSession("one", seq, session(id));
+        return [(await logOf(store, id)).length, (await store.readSession("default", id))?.prunedSeq];
+      };
+      await pruned(store, 3000);
+      assert.deepEqual(await forkAt(13, "later"), [9, 7]);
+      // Out of reach and not yet removed.
+      while ((await store.readSession("default", "one"))?.prunedSeq !== 11)
+        assert.ok((await store.pruneDeltas(5000, 1)).more);
+      assert.deepEqual(await forkAt(13, "hidden"), [8, 11]);
+      await pruned(store, 5000);
+      assert.deepEqual(await forkAt(13, "both"), [8, 11]);
+      assert.deepEqual(await forkAt(9, "first"), [5, 7], "the fork ends before what was pruned last");
+      assert.deepEqual(await logOf(store, "later", 9), ["10 turn-started", "12 block-stop", "13 turn-finished"]);
+    });
+
+    const request = (requestId: string, more: Partial<NewRequest> = {}): NewRequest => ({
+      tenant: "default",
+      requestId,
+      method: "Method",
+      hash: "h1",
+      atMs: 1000,
+      ...more,
+    });
+    const answered = (requestId: string, answer = "answer"): AnsweredRequest => ({
+      ...request(requestId),
+      answer: bytes(answer),
+    });
+    const answerOf = async (store: Store, requestId: string, tenant = "default") => {
+      const noted = await store.readRequest(tenant, requestId);
+      return noted === undefined ? "none" : noted.answer === undefined ? "begun" : text(noted.answer);
+    };
+
+    test("a request is begun once, answered once, and forgotten", async (context) => {
+      const store = await open(context);
+      const begun = await Promise.all([1, 2, 3].map(() => store.beginRequest(request("r1", { hash: "h" }))));
+      assert.equal(begun.filter((noted) => noted === undefined).length, 1);
+      const noted = { method: "Method", hash: "h", answer: undefined, owner: "here" as const };
+      for (const other of begun) if (other !== undefined) assert.deepEqual(other, noted);
+      assert.equal(await answerOf(store, "r1", "another"), "none");
+      assert.equal(await store.beginRequest(request("r1", { tenant: "another" })), undefined);
+      await store.answerRequest(answered("r1"));
+      await store.answerRequest(answered("r1", "later"));
+      await store.answerRequest(answered("r2", "not begun"));
+      assert.equal(await answerOf(store, "r1"), "answer");
+      assert.equal(await answerOf(store, "r2"), "not begun");
+      assert.equal(await answerOf(store, "r1", "another"), "begun");
+      assert.equal(await store.pruneRequests(1000, 10), 0);
+      assert.equal(await store.pruneRequests(1001, 2), 2);
+      assert.equal(await store.pruneRequests(1001, 2), 1);
+      assert.equal(await answerOf(store, "r1"), "none");
+    });
+
+    test("a change and the note of its request are one: both or none", async (context) => {
+      const store = await open(context);
+      const { session: one } = await store.createSession(session("one"));
+      const updates = () => store.updateConfig("one", one.configVersion, bytes("new"), 1, answered("update"));
+      assert.deepEqual(await Promise.all([updates(), updates()]), [true, "answered"]);
+      assert.equal(await store.updateConfig("one", one.configVersion, bytes("x"), 1, answered("stale")), false);
+      const create = () => store.createSession(session("two", { requestId: "create" }), answered("create"));
+      const forked = (requestId: string) => store.forkSession("one", 0, session("three"), answered(requestId));
+      const made = await Promise.all([create(), create()]);
+      assert.deepEqual(
+        made.map((each) => (each === "answered" ? each : each.created)),
+        [true, "answered"],
+      );
+      assert.equal((await store.createSession(session("two"), answered("taken"))) !== "answered", true);
+      assert.notEqual(await forked("fork"), "answered");
+      assert.equal(await forked("fork"), "answered");
+      assert.equal(await store.forkSession("none", 0, session("four"), answered("no parent")), undefined);
+      assert.equal(await store.deleteSession("default", "two", answered("delete")), true);
+      assert.equal(await store.deleteSession("default", "two", answered("delete")), "answered");
+      assert.equal(await store.deleteSession("default", "two", answered("late")), false);
+      assert.equal(await create(), "answered", "what was deleted since is not made again");
+      for (const done of ["update", "create", "fork", "delete"]) assert.equal(await answerOf(store, done), "answer");
+      for (const failed of ["stale", "taken", "no parent", "late"]) assert.equal(await answerOf(store, failed), "none");
     });
 
     test("a closed store refuses to write", async (context) => {
