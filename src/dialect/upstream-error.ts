@@ -70,6 +70,8 @@ export interface UpstreamErrorContext {
   readonly upstreamRequestId?: string;
   /** HTTP status of the answer; a 200 tells nothing about the fault. */
   readonly status?: number;
+  /** What to do where the provider refuses the credential, in a few words. */
+  readonly authAdvice?: string;
   /** How long the provider asks to wait, in milliseconds. */
   readonly retryAfterMs?: number;
 }
@@ -126,7 +128,8 @@ export function upstreamError(fault: UpstreamFault, context: UpstreamErrorContex
     ...(status === undefined ? {} : { upstreamStatus: status }),
     ...(upstreamRequestId === undefined ? {} : { upstreamRequestId }),
   };
-  return new AgentError(kind, `${context.provider} ${answered}: ${words}`, {
+  const advice = kind === "provider_auth" && context.authAdvice !== undefined ? ` (${context.authAdvice})` : "";
+  return new AgentError(kind, `${context.provider} ${answered}: ${words}${advice}`, {
     detail,
     ...(context.retryAfterMs === undefined ? {} : { retryAfterMs: context.retryAfterMs }),
   });

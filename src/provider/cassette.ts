@@ -15,6 +15,11 @@ export interface Cassette {
   readonly requestHeaders: Readonly<Record<string, string>>;
   /** The body that was sent: its JSON value, or its text where it is no JSON. */
   readonly request: unknown;
+  /**
+   * How many keys of several were refused or limited before in the same call. One more than in the exchange before it
+   * means that the client went on at once with another key.
+   */
+  readonly keyChanges: number;
   /** `left` also stands for an exchange aborted by its client. */
   readonly ended: Ending;
   /** Absent where no answer had begun. */
@@ -49,12 +54,13 @@ const formatVersion = 1;
  * for byte) and `responseBase64` (what is no UTF-8).
  */
 export function cassetteToText(cassette: Cassette): string {
-  const { provider, url, requestHeaders, request, ended, response, error } = cassette;
+  const { provider, url, requestHeaders, request, keyChanges, ended, response, error } = cassette;
   const members: JsonObject = {
     cassette: formatVersion,
     provider,
     url,
     ended,
+    ...(keyChanges === 0 ? {} : { keyChanges }),
     ...(error === undefined ? {} : { error }),
     ...(Object.keys(requestHeaders).length === 0 ? {} : { requestHeaders }),
     ...(typeof request === "string" ? { requestText: request } : { request }),
@@ -119,11 +125,14 @@ export function cassetteFromText(text: string): Cassette {
   if (response === undefined && ended !== "left" && ended !== "unanswered") throw wanted("status", statusWords);
   if (response !== undefined && ended === "unanswered") throw new Error("status: an unanswered exchange has none");
   const failed = ended === "cut" || ended === "unanswered";
+  const keyChanges = file["keyChanges"] ?? 0;
+  if (!isCount(keyChanges)) throw wanted("keyChanges", "a whole number");
   return {
     provider: textAt(file, "provider"),
     url,
     requestHeaders: headersAt(file, "requestHeaders"),
     request: request === "request" ? file["request"] : textAt(file, "requestText"),
+    keyChanges,
     ended,
     ...(response === undefined ? {} : { response }),
     ...(failed ? { error: readError(file["error"]) } : {}),

@@ -18,6 +18,8 @@ export interface Endpoint {
   /** Those the operator wants; they win over all others. */
   readonly ownHeaders: Readonly<Record<string, string>>;
   readonly credentials: Credentials;
+  /** The environment variable its key is read from, for messages; absent where there is none. */
+  readonly apiKeyEnv?: string;
   /** Texts that no message may hold, besides those of the credentials. */
   readonly secrets: readonly string[];
   readonly send: SendHttp;
@@ -58,7 +60,7 @@ export interface EndpointMeans {
   readonly now: () => number;
   /** In place of keys, for a provider that is not let in with one. */
   readonly credentials?: Credentials;
-  /** Nothing goes to the provider: neither address nor key is needed. */
+  /** Nothing goes to the provider: no address is needed, and keys are not looked at. */
   readonly replayed?: boolean;
 }
 
@@ -69,7 +71,7 @@ export function endpointOf(
   { env, send, now, credentials, replayed = false }: EndpointMeans,
 ): Endpoint | Unconfigured {
   const fromEnv = (name: string | undefined) => (name === undefined ? undefined : env[name]?.trim() || undefined);
-  const keys = keysFrom(settings.apiKey) ?? keysFrom(fromEnv(spec.apiKeyEnv)) ?? [];
+  const keys = replayed ? [] : (keysFrom(settings.apiKey) ?? keysFrom(fromEnv(spec.apiKeyEnv)) ?? []);
   const nowhere = replayed ? "http://replayed.invalid" : undefined;
   const baseUrl = settings.baseUrl?.trim() || fromEnv(spec.baseUrlEnv) || spec.baseUrl || nowhere;
   if (baseUrl === undefined) return { missing: `has no base URL; set ${spec.baseUrlEnv ?? "its baseUrl"}` };
@@ -103,12 +105,18 @@ export function endpointOf(
       ...spec.headers,
     },
     ...(spec.headersFor === undefined ? {} : { headersFor: spec.headersFor }),
+    ...(spec.apiKeyEnv === undefined ? {} : { apiKeyEnv: spec.apiKeyEnv }),
     credentials: credentials ?? keyRing(keys, headersOf, now),
     secrets: [...passwords, ...secretsOfHeaders(settings.headers ?? {})],
     send,
     ownHeaders: lowerCaseNames(settings.headers ?? {}),
     quirksOf: quirksByTraits(spec, settings.quirks ?? {}),
   };
+}
+
+/** What a person can do about a refused credential. */
+export function authAdvice({ apiKeyEnv }: Endpoint): string {
+  return `check ${apiKeyEnv ?? "its key or login"}`;
 }
 
 /** Address of a call below a base URL. */

@@ -2,13 +2,17 @@ import http from "node:http";
 import https from "node:https";
 import { AgentError, type AgentErrorDetail } from "../chat/error.ts";
 
-/** One POST to a provider. */
+/** One question to a provider. */
 export interface HttpRequest {
   /** Who is asked, for messages. */
   readonly provider: string;
+  /** Default POST; a GET has an empty body. */
+  readonly method?: "GET" | "POST";
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
+  /** How many keys of several were refused or limited before in the same call; default 0. */
+  readonly keyChanges?: number;
   /** Texts that a recording of the exchange must not hold. */
   readonly secrets?: readonly string[];
   /** Destroys the connection at once, also while the answer is read; the send or the read then fails. */
@@ -70,12 +74,13 @@ function exchange(request: HttpRequest, agents: { http: http.Agent; https: https
   const { promise, resolve, reject } = Promise.withResolvers<HttpResponse>();
   const { url, signal } = request;
   signal.throwIfAborted();
+  const { method = "POST", body } = request;
   const options = {
-    method: "POST",
+    method,
     headers: {
       ...request.headers,
       "accept-encoding": "identity",
-      "content-length": Buffer.byteLength(request.body),
+      ...(method === "GET" ? {} : { "content-length": Buffer.byteLength(body) }),
     },
   };
   const outgoing =
@@ -139,7 +144,7 @@ function exchange(request: HttpRequest, agents: { http: http.Agent; https: https
       },
     });
   });
-  outgoing.end(request.body);
+  outgoing.end(body);
   return promise;
 }
 

@@ -118,6 +118,7 @@ function cassetteOf(request: HttpRequest, recording: Recording, ended: Ending, e
     url: harmlessUrl(request.url, hide),
     requestHeaders: harmlessHeaders(request.headers, requestHeaderNames, hide),
     request: typeof asked === "string" ? hide(asked) : hiddenIn(asked, hide),
+    keyChanges: request.keyChanges ?? 0,
     ended,
     ...(failed ? { error: errorOf(error, hide) } : {}),
   };

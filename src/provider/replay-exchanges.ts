@@ -16,7 +16,8 @@ const defaultLeaveTimeoutMs = 5000;
 /**
  * Answers from the cassettes of a directory, which are read once, and never from a network. A request is answered by the
  * first unused cassette of the same provider and path with an equal body (see {@link requestDifferences}); each answers
- * once. Of the paths the one may have more in front, so that a replay needs no base URLs. Answers come in the recorded
+ * once. What the recorded client asked again at once with another key is answered by what came for the last of them:
+ * a replay has no keys to change. Of the paths the one may have more in front, so that a replay needs no base URLs. Answers come in the recorded
  * pieces, without delays; where the recorded client left, this one has to leave as well.
  * @returns a sender that fails with `failed_precondition` and the reason `CASSETTE_MISS` for a request that no unused
  * cassette answers; its message, below 2 KB, shows the nearest ones and where they differ.
@@ -31,9 +32,14 @@ export function replayExchanges(directory: string, options: ReplayOptions = {}):
     request.signal.throwIfAborted();
     const asked = jsonOrText(request.body);
     const fitting = cassettes.filter((cassette) => fits(cassette, request, asked));
-    const cassette = fitting.find((candidate) => !used.has(candidate));
+    const nextUnused = () => fitting.find((candidate) => !used.has(candidate));
+    let cassette = nextUnused();
     if (cassette === undefined) throw miss(request, asked, cassettes, used, fitting);
     used.add(cassette);
+    for (let next = nextUnused(); next?.keyChanges === cassette.keyChanges + 1; next = nextUnused()) {
+      cassette = next;
+      used.add(cassette);
+    }
     const { response, error } = cassette;
     const closed = new AbortController();
     const left = () => untilLeft(cassette, request, closed.signal, leaveTimeoutMs);

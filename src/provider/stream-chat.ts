@@ -6,7 +6,7 @@ import { needsPayment, upstreamError } from "../dialect/upstream-error.ts";
 import { withIdleTimeout } from "../stream/idle-timeout.ts";
 import { defaultMaxBodyBytes, readSse, TooLongError } from "../stream/sse.ts";
 import { type Credential, hidingSecrets } from "./credentials.ts";
-import { type Endpoint, urlBelow } from "./endpoint.ts";
+import { authAdvice, type Endpoint, urlBelow } from "./endpoint.ts";
 import { type HttpResponse, TimeLimitError } from "./http-request.ts";
 
 export interface UpstreamTimeouts {
@@ -118,6 +118,7 @@ async function sendWithRetries(
           ...endpoint.ownHeaders,
         },
         body,
+        keyChanges: changes,
         secrets: [...secrets],
         signal,
         connectTimeoutMs: timeouts.connectMs,
@@ -201,6 +202,7 @@ async function httpError(
   const error = upstreamError(fault, {
     provider: endpoint.provider,
     status,
+    authAdvice: authAdvice(endpoint),
     ...(requestId === undefined ? {} : { upstreamRequestId: requestId }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   });

@@ -37,7 +37,6 @@ export interface ValidateOptions {
 const fewTokens = 16;
 const maxMessageLength = 1000;
 const advice: { readonly [Kind in AgentErrorKind]?: string } = {
-  provider_auth: "check its key",
   provider_not_found: "check the model's name and the base URL",
   rate_limited: "try again later",
 };
@@ -77,6 +76,7 @@ export async function validateProvider(
     if (model === "") {
       const { count } = await askModels(endpoint, {
         signal: both,
+        timeoutMs: timeoutMs + 1000,
         onStatus,
         onSecrets: (more) => {
           for (const secret of more) secrets.add(secret);

@@ -126,7 +126,7 @@ describe("codeagent models", { timeout: 60_000, concurrency: 2 }, () => {
     assert.equal(exit, 1);
     assert.match(
       stdout,
-      /^\{"provider":"openai","valid":false,"state":"unauthorized","message":"[^"]*check its key","latencyMs":\d+,"upstreamStatus":401\}\n$/,
+      /^\{"provider":"openai","valid":false,"state":"unauthorized","message":"[^"]*\(check OPENAI_API_KEY\)","latencyMs":\d+,"upstreamStatus":401\}\n$/,
     );
   });
 

@@ -13,6 +13,7 @@ import { forward } from "../../src/provider/forward.ts";
 import { createHttpSender, type HttpRequest, type SendHttp } from "../../src/provider/http-request.ts";
 import type { ProviderSpec } from "../../src/provider/provider-spec.ts";
 import { recordExchanges } from "../../src/provider/record-exchanges.ts";
+import { createProviderRegistry } from "../../src/provider/registry.ts";
 import { replayExchanges } from "../../src/provider/replay-exchanges.ts";
 import { defaultTimeouts, streamChat } from "../../src/provider/stream-chat.ts";
 import {
@@ -29,12 +30,15 @@ import {
 } from "./upstream.ts";
 
 const limit = { timeout: 20_000 };
+const now = () => Date.UTC(2026, 0, 1);
 
 interface Asking {
   readonly spec?: ProviderSpec;
   /** Absent in a replay, which needs neither key nor address. */
   readonly baseUrl?: string;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Several with commas between. */
+  readonly apiKey?: string;
   readonly text?: string;
   readonly messages?: readonly Message[];
   readonly signal?: AbortSignal;
@@ -48,11 +52,11 @@ interface Heard {
 
 /** One model call as a session makes it. */
 async function ask(send: SendHttp, asking: Asking = {}): Promise<Heard> {
-  const { spec = forward, baseUrl, headers, text = "hi" } = asking;
+  const { spec = forward, baseUrl, headers, apiKey = key, text = "hi" } = asking;
   const endpoint = endpointOf(
     spec,
-    baseUrl === undefined ? {} : { baseUrl, apiKey: key, ...(headers === undefined ? {} : { headers }) },
-    { env: {}, send, now: Date.now, replayed: baseUrl === undefined },
+    baseUrl === undefined ? {} : { baseUrl, apiKey, ...(headers === undefined ? {} : { headers }) },
+    { env: { FORWARD_API_KEY: "key-3333,key-4444" }, send, now, replayed: baseUrl === undefined },
   );
   assert.ok(isConfigured(endpoint));
   const events: ChatEvent[] = [];
@@ -64,7 +68,7 @@ async function ask(send: SendHttp, asking: Asking = {}): Promise<Heard> {
     for await (const some of streamChat(endpoint, request, signal, defaultTimeouts, {
       delay: async () => undefined,
       random: () => 1,
-      now: () => Date.UTC(2026, 0, 1),
+      now,
       createToolCallId: () => `call_${String(++ids).padStart(32, "0")}`,
     })) {
       events.push(...some);
@@ -285,6 +289,59 @@ describe("what was recorded is replayed as it was", limit, () => {
       assert.deepEqual(told(replayed), told(recorded));
     });
   }
+
+  const refused = jsonAnswer(401, { error: { message: "no such key" } });
+  const limited = (seconds: string) => jsonAnswer(429, { error: { message: "slow" } }, { "retry-after": seconds });
+  const severalKeys: readonly { name: string; answers: readonly Answer[]; keyChanges: readonly number[] }[] = [
+    { name: "the second key is let in", answers: [refused, hello], keyChanges: [0, 1] },
+    { name: "none is let in", answers: [refused, refused], keyChanges: [0, 1] },
+    {
+      name: "both are limited, and one is waited for",
+      answers: [limited("9"), limited("2"), limited("9"), hello],
+      keyChanges: [0, 1, 1, 1],
+    },
+    { name: "both are limited for long", answers: [limited("900"), limited("800")], keyChanges: [0, 1] },
+  ];
+  for (const { name, answers, keyChanges } of severalKeys) {
+    test(`of several keys: ${name}`, async (context) => {
+      const upstream = await startUpstream(context, answers);
+      const directory = folder(context);
+      const asking = { baseUrl: upstream.url, apiKey: "key-1111,key-2222" };
+      const recorded = await ask(recorder(context, directory), asking);
+      assert.equal(upstream.requests.length, answers.length);
+      assert.deepEqual(
+        files(directory).map(({ value }) => value["keyChanges"] ?? 0),
+        keyChanges,
+      );
+      const replay = replayExchanges(directory);
+      assert.deepEqual(told(await ask(replay)), told(recorded));
+      assert.match(agentError((await ask(replay)).error).message, /each recording answers once/);
+    });
+  }
+
+  test("a call that failed for its key and one after it stay two", async (context) => {
+    const upstream = await startUpstream(context, [refused, hello]);
+    const directory = folder(context);
+    const send = recorder(context, directory);
+    const recorded = [await ask(send, { baseUrl: upstream.url }), await ask(send, { baseUrl: upstream.url })];
+    const replay = replayExchanges(directory);
+    assert.deepEqual([await ask(replay), await ask(replay)].map(told), recorded.map(told));
+  });
+
+  test("the list of models, when a provider is only asked for that", async (context) => {
+    const upstream = await startUpstream(context, [jsonAnswer(200, { data: [{ id: "one" }], mine: key })]);
+    const directory = folder(context);
+    const registry = createProviderRegistry({
+      env: { FORWARD_BASE_URL: upstream.url, FORWARD_API_KEY: key },
+      settings: { record: { directory, report: failOnReport.report } },
+    });
+    context.after(() => registry.close());
+    const options = { signal: new AbortController().signal, timeoutMs: 5000 };
+    assert.equal((await registry.validate("forward", "", options)).state, "ok");
+    const [file] = files(directory);
+    assert.match(file?.name ?? "", /^0001-forward-models-/);
+    assert.deepEqual(file?.value["response"], { data: [{ id: "one" }], mine: "[hidden]" });
+  });
 
   test("in the pieces it came in, and each piece is passed on before the next one is there", async (context) => {
     const directory = folder(context);

@@ -276,7 +276,7 @@ describe("errors of a provider", limit, () => {
     const baseUrl = upstream.url.replace("//", "//ada:pass-word@");
     const { error } = await ask(baseUrl, { env: { FORWARD_BASE_URL: baseUrl } });
     assert.equal(upstream.requests[0]?.headers.authorization, "Basic YWRhOnBhc3Mtd29yZA==");
-    assert.equal(agentError(error).message, "forward answered HTTP 401: not ***, ***");
+    assert.equal(agentError(error).message, "forward answered HTTP 401: not ***, *** (check FORWARD_API_KEY)");
   });
 });
 

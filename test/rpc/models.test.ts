@@ -237,8 +237,16 @@ const answers: readonly Check[] = [
   {
     name: "401 with the key in its words",
     answer: jsonAnswer(401, error(`Incorrect API key provided: ${key}`)),
-    list: ["unauthorized", 401, /^forward answered HTTP 401: Incorrect API key provided: \*\*\*; check its key$/],
-    word: ["unauthorized", 401, /^forward answered HTTP 401: Incorrect API key provided: \*\*\*; check its key$/],
+    list: [
+      "unauthorized",
+      401,
+      /^forward answered HTTP 401: Incorrect API key provided: \*\*\* \(check FORWARD_API_KEY\)$/,
+    ],
+    word: [
+      "unauthorized",
+      401,
+      /^forward answered HTTP 401: Incorrect API key provided: \*\*\* \(check FORWARD_API_KEY\)$/,
+    ],
   },
   {
     name: "403",
