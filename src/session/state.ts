@@ -185,6 +185,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "block-start":
     case "block-delta":
     case "tool-output":
+      return;
     case "request-opened":
       if (turn !== undefined) turn.waits = waitsAfter(turn.waits, 1, record.timeMs);
       return;
