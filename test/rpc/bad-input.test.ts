@@ -147,9 +147,6 @@ const oddIds: [name: string, sessionId: string][] = [
 const notYet: [method: Method, request: JsonObject][] = [
   [createSession, { permissions: { deny: ["run_command"] } }],
   [createSession, { permissions: { ask: ["run_command"] } }],
-  [createSession, { budget: { maxTotalTokens: "5" } }],
-  [updateSession, { sessionId: "taken", budget: { maxTotalTokens: "5" } }],
-  [agent.compactSession, { sessionId: "taken" }],
   [agent.listPendingRequests, {}],
   [agent.respondToRequest, { sessionId: "taken" }],
   [ToolService.method.watchTools, {}],
