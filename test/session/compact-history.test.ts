@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import fc from "fast-check";
-import type { LogEvent } from "../../src/chat/log-event.ts";
+import type { LogEvent, LogRecord } from "../../src/chat/log-event.ts";
 import { type Message, toolUses } from "../../src/chat/message.ts";
 import { dialects } from "../../src/dialect/dialect.ts";
 import { defaultQuirks } from "../../src/dialect/quirks.ts";
@@ -12,6 +12,7 @@ import {
   textTokens,
   transcriptOf,
 } from "../../src/session/compact-history.ts";
+import { emptyState, foldRecord } from "../../src/session/state.ts";
 import { validHistory } from "../../src/session/valid-history.ts";
 import { checkRequest } from "../dialect/check-request.ts";
 
@@ -270,6 +271,68 @@ for (const dialect of Object.values(dialects)) {
         if (compacted !== given) valid(compacted);
       }),
       { numRuns: 500 },
+    );
+  });
+}
+
+/** Turns of a session: how many calls each step makes, and before which step the history is compacted, as far as it goes. */
+const turns = fc.array(
+  fc.record({
+    steps: fc.array(fc.record({ calls: fc.nat({ max: 3 }), answered: fc.boolean() }), { maxLength: 6 }),
+    compactBefore: fc.nat({ max: 8 }),
+    endsWith: fc.constantFrom("stop", "cancelled", "tool_calls"),
+    bounds,
+    words,
+  }),
+  { minLength: 1, maxLength: 5 },
+);
+
+for (const dialect of Object.values(dialects)) {
+  test(`a session that is compacted anywhere is always one that ${dialect.id} takes, and folds the same again`, () => {
+    fc.assert(
+      fc.property(turns, (given) => {
+        const log: LogRecord[] = [];
+        const state = emptyState([said("system", "", "the rules")]);
+        let turnId = "";
+        const add = (one: LogEvent) => {
+          const record = { seq: log.length + 1, turnId, timeMs: log.length, event: one };
+          log.push(record);
+          foldRecord(state, record);
+        };
+        const check = (asked: string) => {
+          const messages = [...validHistory(state.messages)];
+          const body = dialect.encode({ model: "m", messages, tools: [], options: {} }, defaultQuirks, "p");
+          checkRequest(paths[dialect.id], body);
+          const texts = messages.map(({ role, blocks }) => `${role} ${JSON.stringify(blocks)}`);
+          assert.ok(texts.includes(`system [{"type":"text","text":"the rules"}]`));
+          assert.ok(texts.includes(`user [{"type":"text","text":${JSON.stringify(asked)}}]`), `lost: ${asked}`);
+        };
+        for (const [index, { steps, compactBefore, endsWith, bounds: asked, words: more }] of given.entries()) {
+          turnId = `turn${index}`;
+          const request = `${turnId} ${more}`;
+          const messages = [said("user", "", request)];
+          add({ type: "turn-started", requestId: "", principal: "", model: "p/m", messages, options: {}, tools: [] });
+          for (const [place, step] of [...steps, { calls: 0, answered: true }].entries()) {
+            if (place === compactBefore) add(event(state.messages, asked));
+            add({ type: "step-started", step: place + 1, attempt: 1, model: "m", provider: "p" });
+            check(request);
+            const ids = Array.from({ length: step.calls }, (_, call) => `${turnId}-${place}-${call}`);
+            for (const block of calls("", ...ids).blocks) add({ type: "block-stop", index: 0, block });
+            const rest = { rawFinishReason: "", usage: { inputTokens: 10 } };
+            const finishReason = step.calls > 0 ? "tool_calls" : "stop";
+            add({ type: "step-finished", step: place + 1, attempt: 1, finishReason, ...rest });
+            for (const toolCallId of step.answered ? ids : [])
+              add({ type: "tool-finished", toolCallId, name: "look", result: { success: true, output: more } });
+          }
+          add({ type: "turn-finished", finishReason: endsWith, steps: steps.length + 1 });
+          turnId = "";
+          if (compactBefore === 8) add(event(state.messages, asked));
+        }
+        const again = emptyState([said("system", "", "the rules")]);
+        for (const record of log) foldRecord(again, record);
+        assert.deepEqual(again, state);
+      }),
+      { numRuns: 300 },
     );
   });
 }

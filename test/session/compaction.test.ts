@@ -262,6 +262,69 @@ describe("a history that takes more than its share of the window is summarised b
     });
   }
 
+  test("a turn that the server stopped in while the summary was written asks for it again", async (context) => {
+    const dialect = "openai-chat";
+    const folder = await mkdtemp(join(tmpdir(), "codeagent-compact-"));
+    context.after(() => rm(folder, { recursive: true }));
+    const asked = Promise.withResolvers<void>();
+    const held: Answer = () => asked.resolve();
+    const plan = [
+      reads(dialect, [text("old answer")], 900),
+      held,
+      reads(dialect, [text("in short")], 1),
+      reads(dialect, [text("ok")], 1),
+    ];
+    const upstream = await startUpstream(context, plan);
+    const { model, env } = providerAt(dialect, upstream.url);
+    const options = { env, flags: { model, ...windowFlags }, dataDir: join(folder, "data") };
+    const first = await startTestApp(context, options);
+    const { sessionId } = await first.client.createSession({});
+    await turn(first.client, sessionId, "old request");
+    const broken = assert.rejects(turn(first.client, sessionId, "new request"));
+    await asked.promise;
+    await first.app.close(0);
+    await broken;
+    const { client } = await startTestApp(context, options);
+    const chunks: GenerateChunk[] = [];
+    for await (const chunk of client.subscribeSession({ sessionId, follow: true })) {
+      chunks.push(chunk);
+      if (chunks.filter(({ event }) => event.case === "turnFinished").length === 2) break;
+    }
+    assert.equal(last(chunks).finishReason, "stop");
+    assert.equal(compactions(chunks).length, 1);
+    assert.ok(upstream.requests[3]?.body.includes("in short"));
+  });
+
+  test("an answer that the provider keeps is not gone on from, since it has the whole history before it", async (context) => {
+    const dialect = "openai-responses";
+    const plan = [
+      reads(dialect, [text("old answer")], 10),
+      reads(dialect, [call("c1", "list_files", '{"pattern":"*"}')], 20),
+      reads(dialect, [call("c2", "list_files", '{"pattern":"*"}')], 950),
+      reads(dialect, [text("in short")], 10),
+      reads(dialect, [text("done")], 10),
+    ];
+    const { client, sent } = await start(context, dialect, plan, { flags: windowFlags });
+    const { sessionId } = await client.createSession({});
+    await turn(client, sessionId, "old request");
+    const options = { stateful: { store: true, previousResponseId: "resp_0" } };
+    const chunks = await collect(client.streamGenerate({ sessionId, messages: [user("look")], options }));
+    assert.deepEqual([last(chunks).finishReason, compactions(chunks).length], ["stop", 1]);
+    const goesOn = sent().map((body) => body.match(/"previous_response_id":"(\w+)"/)?.[1]);
+    assert.deepEqual(goesOn, [undefined, "resp_0", "resp_1", undefined, undefined]);
+    assert.ok((sent()[4] ?? "").includes("in short") && (sent()[4] ?? "").includes("look"));
+  });
+
+  test("a conversation that the provider keeps is not ours to shorten", async (context) => {
+    const dialect = "openai-responses";
+    const { client } = await start(context, dialect, [says(dialect, [text("old answer")]), tooLong(dialect)]);
+    const { sessionId } = await client.createSession({});
+    await turn(client, sessionId, "old request");
+    const options = { stateful: { store: true, previousResponseId: "resp_0" } };
+    const chunks = await collect(client.streamGenerate({ sessionId, messages: [user("look")], options }));
+    assert.deepEqual([last(chunks).error?.reason, compactions(chunks).length], ["CONTEXT_LENGTH", 0]);
+  });
+
   test("cancelled while the summary is written, the history stays as it was", async (context) => {
     const dialect = "openai-chat";
     const { promise: asked, resolve } = Promise.withResolvers<void>();
