@@ -44,7 +44,8 @@ export class Member {
   /** When the last sign of life that arrived was sent, by a clock that never goes back. */
   #beatAt = 0;
   #polledAt = 0;
-  #troubledAt = performance.now();
+  #troubledAt = Number.NEGATIVE_INFINITY;
+  #beatIsDue = false;
   #others = 0;
   #ticking: Promise<void> | undefined;
   #tick: NodeJS.Timeout | undefined;
@@ -68,8 +69,16 @@ export class Member {
   /** @throws {AgentError} when the database can't be reached. */
   async join(): Promise<void> {
     await this.#register();
-    this.#watch = setInterval(() => this.#checkBeat(), Math.max(10, this.#options.ttlMs / 50));
+    this.#watch = setInterval(() => this.checkBeat(), Math.max(10, this.#options.ttlMs / 50));
     this.#schedule();
+  }
+
+  /** Gives a sign of life at once: there is something new to say. */
+  beatNow(): void {
+    this.#beatIsDue = true;
+    if (this.#tick === undefined) return;
+    clearTimeout(this.#tick);
+    this.#schedule(0);
   }
 
   /** Leaves; what this process owned is free at once. */
@@ -82,21 +91,22 @@ export class Member {
     await this.#options.client.transaction(leaving([this.#id, ...this.#formerIds])).catch(() => undefined);
   }
 
-  #schedule(): void {
+  #schedule(delayMs = probeMs): void {
     if (this.#closed) return;
     this.#tick = setTimeout(() => {
+      this.#tick = undefined;
       this.#ticking = this.#work()
         .catch(() => {
           this.#troubledAt = performance.now();
         })
-        .finally(() => this.#schedule());
-    }, probeMs);
+        .finally(() => this.#schedule(this.#beatIsDue ? 0 : probeMs));
+    }, delayMs);
   }
 
   async #work(): Promise<void> {
     const { poll, pollMs } = this.#options;
     if (!this.#registered) await this.#register();
-    else if (performance.now() - this.#beatAt >= beatMs - probeMs / 2) await this.#beat();
+    if (this.#beatIsDue || performance.now() - this.#beatAt >= beatMs - probeMs / 2) await this.#beat();
     const freed = this.#registered ? await this.#findDead() : false;
     if (freed || performance.now() - this.#polledAt >= pollMs) {
       this.#polledAt = performance.now();
@@ -117,12 +127,13 @@ export class Member {
     ]);
     this.#formerIds = this.#formerIds.filter((id) => !former.includes(id));
     this.#beatAt = sentAt;
-    this.#troubledAt = performance.now();
+    this.#beatIsDue = true;
     this.#registered = true;
   }
 
   async #beat(): Promise<void> {
     const { client, heldLock } = this.#options;
+    this.#beatIsDue = false;
     const sentAt = performance.now();
     const [row] = await client.query(
       "update codeagent.replicas set beat = clock_timestamp(), lock_key = $2 where id = $1 returning (select count(*) from codeagent.replicas) as replicas",
@@ -137,13 +148,15 @@ export class Member {
     this.#others = numberOf(row, "replicas") - 1;
   }
 
-  #checkBeat(): void {
+  /** Finds out whether too much time has gone by, as after this process was frozen: `id` is then `undefined`. */
+  checkBeat(): void {
     if (this.#registered && performance.now() - this.#beatAt > 0.6 * this.#options.ttlMs) this.#fence();
   }
 
   #fence(): void {
     if (!this.#registered) return;
     this.#registered = false;
+    this.#troubledAt = performance.now();
     this.#formerIds.push(this.#id);
     this.#id = newId();
     this.#options.onFenced();

@@ -101,12 +101,15 @@ export class NoticeReceiver {
   readonly #url: string;
   readonly #timeoutMs: number;
   readonly #hear: (notice: Notice) => void;
+  readonly #onLocked: () => void;
   readonly #stopping = new AbortController();
   readonly #running: Promise<void>;
   /** Whether the lock is held now. */
   holdsLock = false;
 
-  constructor(url: string, lockKey: number, timeoutMs: number, hear: (notice: Notice) => void) {
+  /** @param onLocked called whenever the lock was taken */
+  constructor(url: string, lockKey: number, timeoutMs: number, hear: (notice: Notice) => void, onLocked: () => void) {
+    this.#onLocked = onLocked;
     this.#url = url;
     this.#timeoutMs = timeoutMs;
     this.#hear = hear;
@@ -136,6 +139,7 @@ export class NoticeReceiver {
         await client.query(`listen ${channel}`);
         await client.query("select pg_advisory_lock($1)", [lockKey]);
         this.holdsLock = true;
+        this.#onLocked();
         failures = 0;
         for (let whole = true; whole && !signal.aborted; ) {
           const pause = new AbortController();

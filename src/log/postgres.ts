@@ -135,7 +135,9 @@ class PostgresStore implements Store {
     const { url, pgbouncer = false, listenUrl = pgbouncer ? "" : url, timeoutMs = 15_000 } = this.#options;
     this.#listener = listener;
     if (listenUrl !== "") {
-      this.#receiver = new NoticeReceiver(listenUrl, this.#lockKey, timeoutMs, (notice) => this.#hear(notice));
+      const hear = (notice: Notice) => this.#hear(notice);
+      const locked = () => this.#member.beatNow();
+      this.#receiver = new NoticeReceiver(listenUrl, this.#lockKey, timeoutMs, hear, locked);
     }
     await this.#member.join();
   }
@@ -351,6 +353,9 @@ class PostgresStore implements Store {
       if (result instanceof Error) throw result;
       return typeof result === "number" ? { baseSeq: result } : undefined;
     });
+    // Frozen since, this process may have been taken for dead: whoever goes on with the session has these events.
+    this.#member.checkBeat();
+    if (this.#member.id === undefined) return undefined;
     if (done === undefined) {
       if (this.#owned.get(append.sessionId) === append.fence.token) this.#owned.delete(append.sessionId);
     } else if (append.events.length > 0 && this.#member.hasOthers && this.#receiver !== undefined) {

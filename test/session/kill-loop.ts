@@ -13,7 +13,8 @@ import { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { grammarCheck } from "../support/grammar.ts";
 import { user } from "../support/test-app.ts";
 
-const script = `
+/** Two steps with tools that change something and that look, and an end. */
+export const killScript = `
 - when: { nth: 1 }
   thinking: a change and two looks are needed
   text: I begin.
@@ -50,11 +51,11 @@ export async function killLoop(kills: number, random: () => number): Promise<Kil
   const folder = mkdtempSync(join(tmpdir(), "codeagent-kill-"));
   const effectsFile = join(folder, "effects");
   writeFileSync(effectsFile, "");
-  writeFileSync(join(folder, "script.yaml"), script);
+  writeFileSync(join(folder, "script.yaml"), killScript);
   const startMs: number[] = [];
   const sessionId = "killed-often";
   const check = grammarCheck(1n);
-  let child: ChildProcessByStdio<null, Readable, null> | undefined;
+  let child: ServerProcess | undefined;
   let lastSeq = 0n;
   let killed = 0;
   try {
@@ -128,7 +129,13 @@ async function readTurn(
   return false;
 }
 
-function startServer(folder: string, effectsFile: string): ChildProcessByStdio<null, Readable, null> {
+export type ServerProcess = ChildProcessByStdio<null, Readable, null>;
+
+export function startServer(
+  folder: string,
+  effectsFile: string,
+  env: Readonly<Record<string, string>> = {},
+): ServerProcess {
   const entry = fileURLToPath(new URL("../support/serve-effects.ts", import.meta.url));
   return spawn(process.execPath, ["--disable-warning=ExperimentalWarning", entry], {
     cwd: folder,
@@ -139,11 +146,12 @@ function startServer(folder: string, effectsFile: string): ChildProcessByStdio<n
       CODEAGENT_DATA_DIR: join(folder, "data"),
       CODEAGENT_SCRIPTED_FILE: join(folder, "script.yaml"),
       CODEAGENT_MODEL: "scripted/test",
+      ...env,
     },
   });
 }
 
-async function firstLine(child: ChildProcessByStdio<null, Readable, null>): Promise<string> {
+export async function firstLine(child: ServerProcess): Promise<string> {
   let text = "";
   for await (const piece of child.stdout.iterator({ destroyOnReturn: false })) {
     text += String(piece);
@@ -152,11 +160,7 @@ async function firstLine(child: ChildProcessByStdio<null, Readable, null>): Prom
   throw new Error("the server ended before it listened");
 }
 
-async function killAfter(
-  child: ChildProcessByStdio<null, Readable, null>,
-  delayMs: number,
-  stop: AbortSignal,
-): Promise<boolean> {
+async function killAfter(child: ServerProcess, delayMs: number, stop: AbortSignal): Promise<boolean> {
   try {
     await wait(delayMs, undefined, { signal: stop });
   } catch {
@@ -166,7 +170,7 @@ async function killAfter(
   return true;
 }
 
-async function end(child: ChildProcessByStdio<null, Readable, null>, signal: NodeJS.Signals): Promise<void> {
+export async function end(child: ServerProcess, signal: NodeJS.Signals): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const exited = once(child, "exit");
   child.kill(signal);

@@ -79,6 +79,12 @@ async function readTurn(client: Client, sessionId: string, signal = AbortSignal.
   throw new Error("the log ended before the turn did");
 }
 
+async function collected<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
+  const all: Item[] = [];
+  for await (const item of items) all.push(item);
+  return all;
+}
+
 describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000 }, () => {
   test("a turn that one runs is read live at the other", async (context) => {
     const { a, b } = await replicas(context);
@@ -144,7 +150,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
     const { a, b } = await replicas(context);
     await a.client.createSession({ sessionId: "one" });
     await a.client.generate({ sessionId: "one", messages: [user("hello")] });
-    const reading = Array.fromAsync(b.client.subscribeSession({ sessionId: "one", afterSeq: 0n, follow: true }));
+    const reading = collected(b.client.subscribeSession({ sessionId: "one", afterSeq: 0n, follow: true }));
     reading.catch(() => undefined);
     await readTurn(b.client, "one");
     await a.client.deleteSession({ sessionId: "one" });
@@ -166,7 +172,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
     const { a } = await replicas(context);
     await a.client.createSession({ sessionId: "one" });
     await assert.rejects(
-      Array.fromAsync(a.client.subscribeSession({ sessionId: "one", afterSeq: 7n, follow: false })),
+      collected(a.client.subscribeSession({ sessionId: "one", afterSeq: 7n, follow: false })),
       /data_loss.*event 7 of session one is lost/,
     );
   });
