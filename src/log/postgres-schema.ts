@@ -56,7 +56,10 @@ export async function migratePostgres(client: PostgresClient): Promise<void> {
   await client.session(async (run) => {
     await run("begin");
     await run(`select pg_advisory_xact_lock(${migrationLock})`);
-    const [there] = await run("select to_regclass('codeagent.schema_version') is not null as there");
+    // Reads the catalogue itself: what `to_regclass` found before the lock it may find again without looking.
+    const [there] = await run(
+      "select exists (select 1 from pg_tables where schemaname = 'codeagent' and tablename = 'schema_version') as there",
+    );
     if (there?.["there"] !== true) {
       await run("create schema if not exists codeagent");
       await run("create table codeagent.schema_version (version integer not null, least_version integer not null)");
