@@ -26,6 +26,7 @@ import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
 import { modelHandlers } from "./rpc/models.ts";
 import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
+import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
 import { toolHandlers } from "./rpc/tools.ts";
@@ -172,22 +173,14 @@ export async function startApp({
       router.service(CodeAgentService, {
         ...generateHandlers(turns, sessions, stopping.signal),
         ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolveAll(name)),
+        ...pendingRequestHandlers(sessions),
         ...capabilityHandlers(capabilities),
-        listPendingRequests: methodToCome(
-          CodeAgentService.method.listPendingRequests,
-          "no tool of this version asks for approval",
-        ),
-        respondToRequest: methodToCome(
-          CodeAgentService.method.respondToRequest,
-          "no tool of this version asks for approval",
-        ),
       });
       const { featuresOf, validate } = registry;
       router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
       router.service(ToolService, {
-        ...toolHandlers(sessions, functions, defaultWorkspace),
+        ...toolHandlers(sessions, functions),
         watchTools: methodToCome(ToolService.method.watchTools, "the set of tools does not change; call ListTools"),
-        checkPermission: methodToCome(ToolService.method.checkPermission, "all tools of this version only read"),
       });
       registerServicesToCome(router);
       router.service(Health, healthService(health));

@@ -12,6 +12,9 @@ export interface PermissionPolicy {
   readonly deny: readonly string[];
 }
 
+/** What a session may do that says nothing about it. */
+export const plainPermissions: PermissionPolicy = { mode: "ask", allow: [], ask: [], deny: [] };
+
 /** What a session is made of before anything happens in it: where its fold begins. */
 export interface SessionConfig {
   readonly title: string;

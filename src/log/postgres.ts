@@ -285,7 +285,7 @@ class PostgresStore implements Store {
         where id = $1 and owner is null and (held_until is null or held_until <= ${nowMs})
           and (placement = '' or placement = any($4::text[])) and state_version <= $5
           and (select least_version from codeagent.schema_version) <= ${postgresSchemaVersion}
-        returning epoch, previous_token, next_seq, config`,
+        returning epoch, tenant, previous_token, next_seq, config`,
       [sessionId, owner, token, this.#placements, this.#stateVersion],
       "claim",
     );
@@ -293,6 +293,7 @@ class PostgresStore implements Store {
     this.#owned.set(sessionId, token);
     return {
       fence: { epoch: numberOf(row, "epoch"), token },
+      tenant: textOf(row, "tenant"),
       previousToken: textOf(row, "previous_token"),
       headSeq: numberOf(row, "next_seq") - 1,
       config: bytesOf(row, "config"),

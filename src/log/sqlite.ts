@@ -341,7 +341,7 @@ class SqliteStore implements Store {
 
   claim(sessionId: string): Promise<Claim | undefined> {
     return this.#write(sessionId, () => {
-      const before = this.#get("select owner, token, held_until from sessions where id = ?", sessionId);
+      const before = this.#get("select owner, token, tenant, held_until from sessions where id = ?", sessionId);
       if (before === undefined || before["owner"] !== null) return undefined;
       if (before["held_until"] !== null && numberOf(before, "held_until") > Date.now()) return undefined;
       const token = randomBytes(16).toString("hex");
@@ -354,6 +354,7 @@ class SqliteStore implements Store {
       if (row === undefined) return undefined;
       return {
         fence: { epoch: numberOf(row, "epoch"), token },
+        tenant: textOf(before, "tenant"),
         previousToken: textOf(before, "token"),
         headSeq: numberOf(row, "next_seq") - 1,
         config: bytesOf(row, "config"),

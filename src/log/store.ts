@@ -316,6 +316,7 @@ export interface SentEntry {
 
 export interface Claim {
   readonly fence: Fence;
+  readonly tenant: string;
   /** Token of the owner before; a fold kept from then is still true if head and token agree. */
   readonly previousToken: string;
   readonly headSeq: number;

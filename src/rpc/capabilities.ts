@@ -19,6 +19,8 @@ const features = [
   "costs",
   "compaction",
   "session_budgets",
+  "permissions",
+  "approvals",
 ];
 
 export interface Capabilities {

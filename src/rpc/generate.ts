@@ -109,8 +109,3 @@ function checkSize({ tools, options, messages }: TurnRequest): void {
   }
   for (const [index, { name = "" }] of messages.entries()) checkLength(name, maxNameLength, `messages[${index}].name`);
 }
-
-/** @param meanwhile what a caller can do instead */
-export function notYet(field: string, meanwhile: string): AgentError {
-  return new AgentError("unimplemented", `${field} is not available in this version of the server; ${meanwhile}`);
-}

@@ -9,7 +9,7 @@ import {
   type UpdateSessionRequest,
 } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../chat/error.ts";
-import type { SessionConfig } from "../chat/session-config.ts";
+import type { PermissionPolicy, SessionConfig } from "../chat/session-config.ts";
 import { historyCompactedToProto } from "../convert/proto/event.ts";
 import { messageToProto } from "../convert/proto/message.ts";
 import { budgetToProto } from "../convert/proto/request.ts";
@@ -20,8 +20,8 @@ import {
 } from "../convert/proto/session-config.ts";
 import { usageToProto } from "../convert/proto/usage.ts";
 import type { Sessions, SessionView } from "../session/sessions.ts";
+import { ruleFault } from "../tool/permission.ts";
 import { theCaller } from "./caller.ts";
-import { notYet } from "./generate.ts";
 import {
   checkLength,
   checkMapLength,
@@ -130,12 +130,22 @@ function configFrom(request: CreateSessionRequest): SessionConfig {
   checkLength(config.title, 1000, "title");
   checkLength(config.systemPrompt, 256 * 1024, "system_prompt");
   checkMapLength(config.metadata, 64 * 1024, "metadata");
-  for (const list of ["ask", "deny"] as const) {
-    if ((config.permissions?.[list].length ?? 0) > 0) {
-      throw notYet(`permissions.${list}`, "limit a turn with options.allowed_tools instead");
+  if (config.permissions !== undefined) checkRules(config.permissions);
+  return config;
+}
+
+const maxRules = 1000;
+
+function checkRules(permissions: PermissionPolicy): void {
+  for (const list of ["allow", "ask", "deny"] as const) {
+    const rules = permissions[list];
+    if (rules.length > maxRules)
+      throw invalidField(`permissions.${list}`, `has ${rules.length} rules; ${maxRules} is the most`);
+    for (const [index, rule] of rules.entries()) {
+      const fault = ruleFault(rule);
+      if (fault !== undefined) throw invalidField(`permissions.${list}[${index}]`, fault);
     }
   }
-  return config;
 }
 
 function updateAsCreate(request: UpdateSessionRequest): CreateSessionRequest {

@@ -1,23 +1,25 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
-import { AgentError } from "../chat/error.ts";
+import { AgentError, invalidField } from "../chat/error.ts";
 import { checkRange } from "../convert/content-check.ts";
 import { countFromProto } from "../convert/proto/field.ts";
 import { longestTimeMs } from "../convert/proto/request.ts";
 import { toolResultToProto } from "../convert/proto/tool-result.ts";
-import type { Sessions } from "../session/sessions.ts";
-import type { FunctionIndex } from "../tool/function-index.ts";
+import type { SessionPermissions, Sessions } from "../session/sessions.ts";
+import { checkArguments } from "../tool/check-arguments.ts";
+import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
+import type { FunctionCall, FunctionDefinition } from "../tool/function-provider.ts";
+import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { theCaller } from "./caller.ts";
 import { optionalSessionIdFrom, requestIdFrom } from "./request-fields.ts";
 
 /** The server's own tools. */
-export function toolHandlers(sessions: Sessions, functions: () => Promise<FunctionIndex>, defaultWorkspace: string) {
-  const workspaceOf = async (sessionId: string) =>
-    sessionId === "" ? defaultWorkspace : (await sessions.get(theCaller, sessionId)).config.workspace;
+export function toolHandlers(sessions: Sessions, functions: () => Promise<FunctionIndex>) {
   return {
     async listTools(request) {
-      await workspaceOf(optionalSessionIdFrom(request.sessionId));
+      const sessionId = optionalSessionIdFrom(request.sessionId);
+      if (sessionId !== "") await sessions.get(theCaller, sessionId);
       const { definitions } = await functions();
       return {
         generation: 1n,
@@ -36,15 +38,13 @@ export function toolHandlers(sessions: Sessions, functions: () => Promise<Functi
       const sessionId = optionalSessionIdFrom(request.sessionId);
       const timeoutMs = countFromProto(request.timeoutMs, "timeout_ms");
       checkRange(timeoutMs, 0, longestTimeMs, "timeout_ms");
-      const workspace = await workspaceOf(sessionId);
+      const permissions = await sessions.permissions(theCaller, sessionId);
+      const { workspace } = permissions;
       const index = await functions();
-      const found = index.find(request.name);
-      if (found === undefined) {
-        const known = index.definitions.map((definition) => definition.name).join(", ");
-        throw new AgentError("not_found", `there is no tool ${request.name}; there are: ${known}`, {
-          reason: "TOOL_NOT_FOUND",
-        });
-      }
+      const { definition } = findTool(index, request.name);
+      const checked = checkArguments(definition, request.arguments);
+      // What can't run anyhow is refused by nobody: its result says why.
+      if (checked.ok) refuseUnlessAllowed(definition, findingFor(permissions, definition, checked.arguments));
       const signals = [context.signal];
       const limit = timeoutMs === undefined ? undefined : AbortSignal.timeout(timeoutMs);
       if (limit !== undefined) signals.push(limit);
@@ -62,5 +62,49 @@ export function toolHandlers(sessions: Sessions, functions: () => Promise<Functi
         });
       }
     },
+    async checkPermission(request) {
+      const sessionId = optionalSessionIdFrom(request.sessionId);
+      const permissions = await sessions.permissions(theCaller, sessionId);
+      const { definition } = findTool(await functions(), request.name);
+      const checked = checkArguments(definition, request.arguments);
+      if (!checked.ok) throw invalidField("arguments", checked.error);
+      const { decision, rule, ruleSource, explanation } = findingFor(permissions, definition, checked.arguments);
+      const subject = mainArgumentText({ name: definition.name, arguments: checked.arguments });
+      return {
+        decision,
+        rule,
+        ruleSource,
+        explanation,
+        mode: permissions.policy.mode,
+        findings: [{ subject: subject === "" ? definition.name : subject, decision, rule, ruleSource, explanation }],
+      };
+    },
   } satisfies Partial<ServiceImpl<typeof ToolService>>;
+}
+
+function findTool(index: FunctionIndex, name: string): IndexedFunction {
+  const found = index.find(name);
+  if (found !== undefined) return found;
+  const known = index.definitions.map((definition) => definition.name).join(", ");
+  throw new AgentError("not_found", `there is no tool ${name}; there are: ${known}`, { reason: "TOOL_NOT_FOUND" });
+}
+
+function findingFor(
+  { policy, grants, workspace }: SessionPermissions,
+  definition: FunctionDefinition,
+  given: FunctionCall["arguments"],
+): PermissionFinding {
+  return decidePermission(policy, grants, { ...definition, arguments: given, workspace });
+}
+
+function refuseUnlessAllowed({ name }: FunctionDefinition, { decision, explanation, rule }: PermissionFinding): void {
+  if (decision === "allow") return;
+  const isDenied = decision === "deny";
+  throw new AgentError(
+    "permission_denied",
+    isDenied
+      ? `${name} is denied by the policy: ${explanation}`
+      : `${name} has to be approved, and outside a turn nobody is asked: ${explanation}; allow it by a rule of the session`,
+    { reason: isDenied ? "TOOL_DENIED" : "APPROVAL_NEEDED", metadata: { tool: name, rule } },
+  );
 }

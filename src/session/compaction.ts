@@ -153,7 +153,7 @@ async function compact(session: RunningSession, asked: Asked, signal: AbortSigna
     },
     asked.extras,
   );
-  if (asked.turnId === "") session.writer.attach({ summary: session.summary(state) });
+  if (asked.turnId === "") session.writer.attach(session.noted(state));
   return true;
 }
 

@@ -6,6 +6,8 @@ export interface CommitExtras {
   readonly takenKeys?: readonly string[];
   readonly blobs?: readonly Blob[];
   readonly summary?: Uint8Array;
+  /** Since when something waits for an answer; `null` when nothing does. */
+  readonly waitingSinceMs?: number | null;
 }
 
 /** A log as its only writer sees it. */
@@ -29,7 +31,7 @@ export class LogWriter {
   #seq: number;
   #turnId = "";
   #pending: LogRecord[] = [];
-  #extras: { takenKeys: string[]; blobs: Blob[]; summary: Uint8Array | undefined } = noExtras();
+  #extras = noExtras();
   #running: Promise<void> | undefined;
   #failure: { readonly error: unknown } | undefined;
 
@@ -71,6 +73,7 @@ export class LogWriter {
     if (extras.takenKeys !== undefined) this.#extras.takenKeys.push(...extras.takenKeys);
     if (extras.blobs !== undefined) this.#extras.blobs.push(...extras.blobs);
     if (extras.summary !== undefined) this.#extras.summary = extras.summary;
+    if (extras.waitingSinceMs !== undefined) this.#extras.waitingSinceMs = extras.waitingSinceMs;
   }
 
   /** Events that wait for their commit. */
@@ -92,7 +95,7 @@ export class LogWriter {
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#pending.length > 0 && this.#failure === undefined) {
       const records = this.#pending;
-      const { takenKeys, blobs, summary } = this.#extras;
+      const { takenKeys, blobs, summary, waitingSinceMs } = this.#extras;
       this.#pending = [];
       this.#extras = noExtras();
       try {
@@ -100,6 +103,7 @@ export class LogWriter {
           takenKeys,
           blobs,
           ...(summary === undefined ? {} : { summary }),
+          ...(waitingSinceMs === undefined ? {} : { waitingSinceMs }),
         });
       } catch (error) {
         this.#failure = { error };
@@ -110,8 +114,15 @@ export class LogWriter {
   }
 }
 
-function noExtras() {
-  return { takenKeys: [] as string[], blobs: [] as Blob[], summary: undefined };
+interface CollectedExtras {
+  readonly takenKeys: string[];
+  readonly blobs: Blob[];
+  summary: Uint8Array | undefined;
+  waitingSinceMs: number | null | undefined;
+}
+
+function noExtras(): CollectedExtras {
+  return { takenKeys: [], blobs: [], summary: undefined, waitingSinceMs: undefined };
 }
 
 function mergeDeltas(before: LogEvent, next: LogEvent): LogEvent | undefined {

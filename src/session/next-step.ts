@@ -9,6 +9,8 @@ export type NextStep =
   | { readonly type: "call-model"; readonly step: number; readonly attempt: number }
   /** In order; `run-again` was begun before and only reads, `report-interrupted` was begun and may have changed something. */
   | { readonly type: "run-tools"; readonly calls: readonly PlannedCall[] }
+  /** Somebody has to answer before the turn can go on; what nobody answers expires at `untilMs`, or never. */
+  | { readonly type: "await-answers"; readonly untilMs: number }
   | { readonly type: "finish-turn"; readonly finishReason: FinishReason };
 
 export interface PlannedCall {
@@ -41,7 +43,9 @@ export function nextStep(state: SessionState, maxSteps: number, session = noBudg
     const begun = open.some((call) => call.started !== undefined);
     if (!stepsLeft && !begun && ours.length === answer.calls.length)
       return { type: "finish-turn", finishReason: "max_steps" };
-    return { type: "run-tools", calls: open.map((call) => ({ call, action: actionFor(call) })) };
+    const ready = open.filter((call) => call.request === undefined || call.request.answer !== undefined);
+    if (ready.length === 0) return { type: "await-answers", untilMs: firstExpiryMs(open) };
+    return { type: "run-tools", calls: ready.map((call) => ({ call, action: actionFor(call) })) };
   }
   if (ours.length < answer.calls.length) return { type: "finish-turn", finishReason: "tool_calls" };
   return firstAttempt(state, turn, turn.step + 1, maxSteps, session);
@@ -59,6 +63,10 @@ function firstAttempt(
   if (step > (turn.options.maxSteps ?? maxSteps)) return { type: "finish-turn", finishReason: "max_steps" };
   if (spentBudget(state, session) !== undefined) return { type: "finish-turn", finishReason: "budget" };
   return { type: "call-model", step, attempt: 1 };
+}
+
+function firstExpiryMs(calls: readonly CallState[]): number {
+  return Math.min(...calls.map(({ request }) => request?.request.expireTimeMs ?? Number.POSITIVE_INFINITY));
 }
 
 function actionFor(call: CallState): PlannedCall["action"] {

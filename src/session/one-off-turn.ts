@@ -1,4 +1,5 @@
 import { AgentError } from "../chat/error.ts";
+import type { RequestAnswer } from "../chat/log-event.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import { Tail } from "../log/tail.ts";
 import { separateLargeContent, withLargeContent } from "./large-messages.ts";
@@ -6,9 +7,10 @@ import { LogWriter } from "./log-writer.ts";
 import { memoryLog } from "./owned-log.ts";
 import { type RunningSession, record, runTurn, StoppedError, type TurnEnvironment } from "./run-turn.ts";
 import { cancelledError, plainConfig } from "./session-worker.ts";
-import { emptyState } from "./state.ts";
+import { emptyState, openRequests, type RequestState, type SessionState } from "./state.ts";
 
 export interface OneOffOptions {
+  readonly tenant: string;
   readonly sessionId: string;
   readonly turnId: string;
   readonly principal: string;
@@ -18,10 +20,13 @@ export interface OneOffOptions {
   readonly graceMs: number;
 }
 
+const longestTimerMs = 3_600_000;
+
 /**
  * A turn without a session: its log is in memory, it leaves nothing behind, and it ends when nobody reads it any more.
  */
 export class OneOffTurn {
+  readonly tenant: string;
   readonly sessionId: string;
   readonly turnId: string;
   readonly tail: Tail;
@@ -29,11 +34,17 @@ export class OneOffTurn {
   readonly ended: Promise<void>;
   readonly #abort = new AbortController();
   readonly #graceMs: number;
+  readonly #state: SessionState = emptyState([]);
+  readonly #answers = new Map<string, RequestAnswer>();
+  /** Ends the waiting for an answer. */
+  #news: (() => void) | undefined;
+  #leavesInsteadOfWaiting = false;
   #readers = 0;
   #abandoned = false;
   #leaving: NodeJS.Timeout | undefined;
 
   constructor(options: OneOffOptions, environment: TurnEnvironment) {
+    this.tenant = options.tenant;
     this.sessionId = options.sessionId;
     this.turnId = options.turnId;
     this.#graceMs = options.graceMs;
@@ -59,6 +70,30 @@ export class OneOffTurn {
     this.#abort.abort(new StoppedError("the server is shutting down"));
   }
 
+  /** Stops as soon as it waits for an answer. */
+  stopWhenWaiting(): void {
+    this.#leavesInsteadOfWaiting = true;
+    this.#news?.();
+  }
+
+  /** What waits for an answer. */
+  get requests(): readonly RequestState[] {
+    return this.hasEnded ? [] : openRequests(this.#state);
+  }
+
+  /** Answers a request that waits; the first answer stays, and is returned. */
+  answer(given: RequestAnswer): RequestAnswer {
+    const answer = this.#answers.get(given.requestId) ?? given;
+    this.#answers.set(given.requestId, answer);
+    this.#news?.();
+    return answer;
+  }
+
+  /** What became of a request. */
+  answerTo(requestId: string): RequestAnswer | undefined {
+    return this.#answers.get(requestId);
+  }
+
   /** Counts a reader; call the returned function once, when it leaves. */
   enter(): () => void {
     this.#readers++;
@@ -78,6 +113,21 @@ export class OneOffTurn {
     this.cancel();
   }
 
+  /** Waits for an answer, the end of the time or a reason to stop. */
+  async #newsBy(delayMs: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { signal } = this.#abort;
+    this.#news = resolve;
+    const timer = setTimeout(resolve, Math.min(delayMs, longestTimerMs));
+    signal.addEventListener("abort", () => resolve(), { once: true });
+    if (signal.aborted || this.requests.some(({ request }) => this.#answers.has(request.requestId))) resolve();
+    if (this.#leavesInsteadOfWaiting) this.stop();
+    await promise;
+    clearTimeout(timer);
+    this.#news = undefined;
+    if (this.#leavesInsteadOfWaiting) this.stop();
+  }
+
   async #run(options: OneOffOptions, environment: TurnEnvironment): Promise<void> {
     const { request, turnId } = options;
     const { messages, blobs } = separateLargeContent(request.messages);
@@ -91,7 +141,7 @@ export class OneOffTurn {
     const session: RunningSession = {
       sessionId: options.sessionId,
       config: plainConfig(options.workspace),
-      state: emptyState([]),
+      state: this.#state,
       writer,
       environment,
       withContent: (some) =>
@@ -99,7 +149,9 @@ export class OneOffTurn {
           await writer.flushed();
           return contents.get(digest);
         }),
-      summary: () => new Uint8Array(),
+      noted: () => ({}),
+      answers: async () => [...this.#answers.values()].map((answer) => ({ answer, takenKeys: [] })),
+      settle: async (_turnId, answer) => void this.answer(answer),
       keysAnsweredAtEnd: () => [],
     };
     record(session, turnId, {
@@ -112,7 +164,11 @@ export class OneOffTurn {
       tools: request.tools,
     });
     try {
-      await runTurn(session, this.#abort.signal);
+      for (;;) {
+        const waiting = await runTurn(session, this.#abort.signal);
+        if (waiting === undefined) break;
+        await this.#newsBy(waiting.wakeAtMs - environment.now());
+      }
       this.tail.end();
     } catch (error) {
       const stopped = error instanceof StoppedError;

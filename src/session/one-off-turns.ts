@@ -38,8 +38,14 @@ export class OneOffTurns {
   }
 
   /** The turn that runs, or ran a moment ago, under the id of a session. */
-  get(sessionId: string): OneOffTurn | undefined {
-    return this.#turns.get(sessionId);
+  get(tenant: string, sessionId: string): OneOffTurn | undefined {
+    const turn = this.#turns.get(sessionId);
+    return turn?.tenant === tenant ? turn : undefined;
+  }
+
+  /** Those of a tenant that run, or ran a moment ago. */
+  list(tenant: string): readonly OneOffTurn[] {
+    return [...this.#turns.values()].filter((turn) => turn.tenant === tenant);
   }
 
   /**
@@ -59,6 +65,7 @@ export class OneOffTurns {
     const { newId } = this.#environment;
     const turn = new OneOffTurn(
       {
+        tenant,
         sessionId: newId("ses"),
         turnId: newId("turn"),
         principal,
@@ -86,8 +93,9 @@ export class OneOffTurns {
     return turn;
   }
 
-  /** Resolves when all that run have ended. */
+  /** Resolves when all that run have ended; those that wait for an answer end at once. */
   settled(): Promise<unknown> {
+    for (const turn of this.#turns.values()) turn.stopWhenWaiting();
     return Promise.allSettled([...this.#turns.values()].map((turn) => turn.ended));
   }
 

@@ -1,13 +1,18 @@
+import { plainPermissions } from "../chat/session-config.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
+import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
+import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
+import { grantsOf } from "./grants.ts";
 import type { PlannedCall } from "./next-step.ts";
-import { type RunningSession, record } from "./run-turn.ts";
+import { type RunningSession, record, recordRequest } from "./run-turn.ts";
 import type { TurnState } from "./state.ts";
 
 /**
  * Runs the calls of an answer. Calls that only read run side by side, one that may change something runs alone and in
  * its place. `tool-started` is committed before a tool runs, so that after a crash nothing is run twice without knowing.
+ * For a call that has to be asked for a request is opened; it is left for later, and the others run meanwhile.
  * @throws the signal's reason.
  */
 export async function runTools(
@@ -18,7 +23,14 @@ export async function runTools(
   signal: AbortSignal,
 ): Promise<void> {
   const { limits } = session.environment;
-  for (const group of groups(functions, calls, limits.maxParallelTools)) {
+  const toRun: PlannedCall[] = [];
+  for (const planned of calls) {
+    const verdict = verdictOn(session, turn, functions, planned);
+    if (verdict.type === "run") toRun.push(planned);
+    else if (verdict.type === "ask") openRequest(session, turn, planned.call.use, verdict.finding);
+    else refuse(session, turn, functions, planned, verdict.result);
+  }
+  for (const group of groups(functions, toRun, limits.maxParallelTools)) {
     for (const { call, action } of group) {
       if (action !== "run") continue;
       const definition = functions.find(call.use.name)?.definition;
@@ -65,17 +77,6 @@ async function runCall(
   use: PlannedCall["call"]["use"],
   signal: AbortSignal,
 ): Promise<ToolResult> {
-  const { limits } = session.environment;
-  const position = turn.answer?.calls.findIndex((call) => call.use.id === use.id) ?? 0;
-  if (position >= limits.maxCallsPerStep) {
-    return toolFailure(
-      `not run: an answer may call ${limits.maxCallsPerStep} tools at most; call this one again in the next`,
-    );
-  }
-  const { allowedTools } = turn.options;
-  if (allowedTools !== undefined && !allowedTools.includes(use.name)) {
-    return toolFailure(`the tool ${use.name} is not allowed in this turn; allowed are: ${allowedTools.join(", ")}`);
-  }
   return runFunction(
     functions,
     { name: use.name, argumentsText: use.input },
@@ -89,6 +90,101 @@ async function runCall(
         void record(session, turn.turnId, { type: "tool-output", toolCallId: use.id, stream, text }),
     },
   );
+}
+
+type Verdict =
+  | { readonly type: "run" }
+  | { readonly type: "ask"; readonly finding: PermissionFinding }
+  | { readonly type: "refuse"; readonly result: ToolResult };
+
+/** What becomes of a call. What can't run anyhow (no such function, bad arguments) is not asked for: it fails by itself. */
+function verdictOn(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  { call, action }: PlannedCall,
+): Verdict {
+  if (action === "report-interrupted") return { type: "run" };
+  const { use, request } = call;
+  const { maxCallsPerStep } = session.environment.limits;
+  const position = turn.answer?.calls.findIndex((each) => each.use.id === use.id) ?? 0;
+  if (position >= maxCallsPerStep)
+    return refused(`not run: an answer may call ${maxCallsPerStep} tools at most; call this one again in the next`);
+  const { allowedTools } = turn.options;
+  if (allowedTools !== undefined && !allowedTools.includes(use.name))
+    return refused(`the tool ${use.name} is not allowed in this turn; allowed are: ${allowedTools.join(", ")}`);
+  const definition = functions.find(use.name)?.definition;
+  if (definition === undefined) return { type: "run" };
+  const checked = checkArguments(definition, use.input);
+  if (!checked.ok) return { type: "run" };
+  const { config, state } = session;
+  const subject = { ...definition, arguments: checked.arguments, workspace: config.workspace };
+  const finding = decidePermission(config.permissions ?? plainPermissions, grantsOf(state), subject);
+  if (finding.decision === "deny") return refused(`denied by the policy: ${finding.explanation}`);
+  if (request?.answer !== undefined) {
+    const { decision, text = "" } = request.answer;
+    if (decision === "allow_once" || decision === "allow_session") return { type: "run" };
+    const why = decision === "expired" ? "nobody approved it in time" : "the person who was asked denied it";
+    return refused(`not run: ${why}${text === "" ? "" : `, and says: ${text}`}`);
+  }
+  // One that was begun before a crash was allowed then.
+  return finding.decision === "allow" || action === "run-again" ? { type: "run" } : { type: "ask", finding };
+}
+
+function refused(error: string): Verdict {
+  return { type: "refuse", result: toolFailure(error) };
+}
+
+const titleCharacters = 200;
+
+function openRequest(
+  session: RunningSession,
+  turn: TurnState,
+  use: PlannedCall["call"]["use"],
+  { explanation }: PermissionFinding,
+): void {
+  const { environment, config } = session;
+  const timeoutMs = config.approvalTimeoutMs ?? environment.limits.approvalTimeoutMs;
+  recordRequest(session, turn.turnId, {
+    type: "request-opened",
+    request: {
+      requestId: environment.newId("req"),
+      kind: "approval",
+      title: titleOf(use),
+      toolName: use.name,
+      toolCallId: use.id,
+      arguments: use.input,
+      options: ["allow_once", "allow_session", "deny"],
+      explanation,
+      expireTimeMs: environment.now() + timeoutMs,
+    },
+  });
+}
+
+/** One line; the whole is in the arguments. */
+function titleOf({ name, input }: PlannedCall["call"]["use"]): string {
+  const given: unknown = JSON.parse(input.trim() === "" ? "{}" : input);
+  const isObject = typeof given === "object" && given !== null;
+  const main = isObject ? mainArgumentText({ name, arguments: { ...given } }) : "";
+  const line = `${name} ${main === "" ? input : main}`.replace(/\s+/g, " ").trim();
+  if (line.length <= titleCharacters) return line;
+  const kept = line.slice(0, titleCharacters).toWellFormed();
+  return `${kept} … (${line.length - titleCharacters} more characters)`;
+}
+
+/** In one commit: a call that never ran is not to look, after a crash, as if it had begun. */
+function refuse(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  { call: { use }, action }: PlannedCall,
+  result: ToolResult,
+): void {
+  const definition = functions.find(use.name)?.definition;
+  const call = { toolCallId: use.id, name: use.name };
+  const { source = "unknown", readOnly = true } = definition ?? {};
+  if (action === "run") record(session, turn.turnId, { type: "tool-started", ...call, source, readOnly });
+  record(session, turn.turnId, { type: "tool-finished", ...call, result });
 }
 
 /** Neighbouring calls that only read together, every other call by itself. */

@@ -1,6 +1,6 @@
 import { AgentError } from "../chat/error.ts";
 import type { FinishReason } from "../chat/finish-reason.ts";
-import type { LogEvent, TurnError } from "../chat/log-event.ts";
+import type { LogEvent, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { toolFailure } from "../chat/tool-result.ts";
@@ -9,12 +9,13 @@ import { spentBudget } from "./budgets.ts";
 import { callModel } from "./call-model.ts";
 import { answerFault, answerInvalid, repairText } from "./check-answer.ts";
 import { compactIfLarge } from "./compaction.ts";
+import { isSameGrant } from "./grants.ts";
 import type { CommitExtras, LogWriter } from "./log-writer.ts";
 import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
 import { FencedError } from "./owned-log.ts";
 import { runTools } from "./run-tools.ts";
-import { foldRecord, ranMs, type SessionState, type TurnState, waitedMs } from "./state.ts";
+import { foldRecord, openRequests, ranMs, type SessionState, type TurnState, waitedMs } from "./state.ts";
 import { turnErrorFrom } from "./turn-error.ts";
 
 export interface SessionLimits {
@@ -35,6 +36,8 @@ export interface SessionLimits {
   readonly compactAtShare: number;
   /** The context window of models whose own is unknown, in tokens; absent for none. */
   readonly contextWindowTokens?: number;
+  /** How long an approval is waited for, where the session does not say. */
+  readonly approvalTimeoutMs: number;
 }
 
 export const defaultSessionLimits: SessionLimits = {
@@ -47,6 +50,7 @@ export const defaultSessionLimits: SessionLimits = {
   retryCutAnswers: true,
   maxAnswerRepairs: 2,
   compactAtShare: 0.8,
+  approvalTimeoutMs: 5 * 60_000,
 };
 
 /** What turns need from the rest of the house. */
@@ -78,8 +82,12 @@ export interface RunningSession {
   readonly environment: TurnEnvironment;
   /** Messages with the content that is kept beside the log. */
   readonly withContent: (messages: readonly Message[]) => Promise<readonly Message[]>;
-  /** What the owner notes with the end of a turn, so that lists need not fold. */
-  readonly summary: (state: SessionState) => Uint8Array;
+  /** What the owner notes with the events that change it, so that lists need not fold. */
+  readonly noted: (state: SessionState) => CommitExtras;
+  /** The answers to requests of this turn that have come; those already in the log may be among them. */
+  readonly answers: (turnId: string) => Promise<readonly ArrivedAnswer[]>;
+  /** Answers a request of this turn, unless somebody has answered it; what came first is among the `answers`. */
+  readonly settle: (turnId: string, answer: RequestAnswer) => Promise<void>;
   /**
    * Called where a turn can go on elsewhere without asking or doing anything again.
    * @throws {StoppedError} when it is to.
@@ -89,21 +97,45 @@ export interface RunningSession {
   readonly keysAnsweredAtEnd: (turnId: string) => readonly string[];
 }
 
+export interface ArrivedAnswer {
+  readonly answer: RequestAnswer;
+  /** The commands it came with. */
+  readonly takenKeys: readonly string[];
+}
+
+/** A turn that waits for an answer, and costs nothing meanwhile. */
+export interface WaitingTurn {
+  /** When to go on with it without an answer, in milliseconds since 1970. */
+  readonly wakeAtMs: number;
+}
+
 /** Adds an event to the log and to the state. */
 export function record(session: RunningSession, turnId: string, event: LogEvent, extras?: CommitExtras): void {
   foldRecord(session.state, session.writer.add(turnId, event, extras));
 }
 
+/** Opens or answers a request, and notes what waits then. */
+export function recordRequest(
+  session: RunningSession,
+  turnId: string,
+  event: Extract<LogEvent, { readonly type: "request-opened" | "request-resolved" }>,
+  extras: CommitExtras = {},
+): void {
+  record(session, turnId, event, extras);
+  session.writer.attach(session.noted(session.state));
+}
+
 /**
- * Goes on with the turn of a session until it has finished and that is committed.
+ * Goes on with the turn of a session until it has finished or waits for an answer, and that is committed.
+ * @returns for a turn that waits: it is to be gone on with when an answer or its time has come.
  * @param signal its reason says how the turn ends: an AgentError `cancelled` or another one finishes it so, a
  *   StoppedError or FencedError leaves it as it is.
  * @throws {StoppedError | FencedError} as above; what the log throws.
  */
-export async function runTurn(session: RunningSession, signal: AbortSignal): Promise<void> {
+export async function runTurn(session: RunningSession, signal: AbortSignal): Promise<WaitingTurn | undefined> {
   const { environment, state } = session;
   const turn = state.turn;
-  if (turn === undefined) return;
+  if (turn === undefined) return undefined;
   const ending = new AbortController();
   const onAbort = () => ending.abort(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
@@ -114,12 +146,22 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
     const functions = await environment.functions();
     let compactedStep = 0;
     for (;;) {
+      await takeAnswers(session, turn);
       ending.signal.throwIfAborted();
       session.checkpoint?.();
       const step = nextStep(state, environment.limits.maxSteps, sessionBudget(session));
       switch (step.type) {
         case "wait":
-          return;
+          return undefined;
+        case "await-answers": {
+          const bound = timeBound(session, turn);
+          if (bound.remainingMs <= 0) throw bound.error;
+          await session.writer.flushed();
+          ending.signal.throwIfAborted();
+          return {
+            wakeAtMs: Math.min(step.untilMs, timeoutAtMs(turn, environment.limits), Number.MAX_SAFE_INTEGER),
+          };
+        }
         case "call-model":
           if (compactedStep < step.step && (await compactIfLarge(session, turn, ending.signal))) {
             compactedStep = step.step; // what it cost may have used up a budget
@@ -146,7 +188,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
           }
           finishTurn(session, turn, step.finishReason, step.finishReason === "error" ? lostError() : undefined);
           await session.writer.flushed();
-          return;
+          return undefined;
         }
         default:
           step satisfies never;
@@ -156,9 +198,40 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
     failTurn(session, turn, error);
     await session.writer.flushed();
+    return undefined;
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** Brings into the log what was answered, and what nobody answered in time. */
+async function takeAnswers(session: RunningSession, turn: TurnState): Promise<void> {
+  const open = openRequests(session.state);
+  if (open.length === 0) return;
+  const nowMs = session.environment.now();
+  for (const { requestId, expireTimeMs = Number.POSITIVE_INFINITY } of open.map(({ request }) => request)) {
+    if (expireTimeMs <= nowMs) await session.settle(turn.turnId, { requestId, decision: "expired", author: "" });
+  }
+  await recordAnswers(session, turn);
+  // Who allowed a call for the rest of the session is not asked for the same call beside it.
+  const calls = turn.answer?.calls ?? [];
+  const allowed = calls.filter(({ request }) => request?.answer?.decision === "allow_session");
+  const covered = calls.flatMap((call) => {
+    const { requestId } = call.request?.request ?? {};
+    const by = allowed.find((other) => isSameGrant(call, other))?.request?.answer;
+    return requestId === undefined || call.request?.answer !== undefined || by === undefined
+      ? []
+      : { ...by, requestId };
+  });
+  for (const answer of covered) await session.settle(turn.turnId, answer);
+  if (covered.length > 0) await recordAnswers(session, turn);
+}
+
+async function recordAnswers(session: RunningSession, turn: TurnState): Promise<void> {
+  for (const { answer, takenKeys } of await session.answers(turn.turnId)) {
+    const isOpen = openRequests(session.state).some(({ request }) => request.requestId === answer.requestId);
+    if (isOpen) recordRequest(session, turn.turnId, { type: "request-resolved", ...answer }, { takenKeys });
   }
 }
 
@@ -182,6 +255,11 @@ function failTurn(session: RunningSession, turn: TurnState, error: unknown): voi
       finishReason: finishReason === "budget" ? "cancelled" : finishReason,
       rawFinishReason: "",
     });
+  }
+  for (const { request } of openRequests(session.state)) {
+    const text = `the turn ended (${finishReason})`;
+    const { requestId } = request;
+    record(session, turn.turnId, { type: "request-resolved", requestId, decision: "expired", author: "", text });
   }
   for (const call of turn.answer?.calls ?? []) {
     if (call.started === undefined || call.result !== undefined) continue;
@@ -233,7 +311,7 @@ function finishTurn(
   } as const;
   const added = session.writer.add(turn.turnId, event);
   foldRecord(session.state, added);
-  session.writer.attach({ takenKeys: session.keysAnsweredAtEnd(turn.turnId), summary: session.summary(session.state) });
+  session.writer.attach({ takenKeys: session.keysAnsweredAtEnd(turn.turnId), ...session.noted(session.state) });
 }
 
 /** How a turn ends that something stopped. */
@@ -245,6 +323,12 @@ export function finishReasonOf(error: unknown): FinishReason {
 
 function sessionBudget({ config, environment }: RunningSession) {
   return { budget: config.budget, nowMs: environment.now() };
+}
+
+/** When the time is over that the request names for the turn, waiting for answers included. */
+function timeoutAtMs(turn: TurnState, { maxTurnMs }: SessionLimits): number {
+  const { timeoutMs } = turn.options;
+  return timeoutMs !== undefined && timeoutMs <= maxTurnMs ? turn.startedMs + timeoutMs : Number.POSITIVE_INFINITY;
 }
 
 interface TimeBound {

@@ -1,4 +1,5 @@
 import { AgentError } from "../chat/error.ts";
+import type { RequestAnswer } from "../chat/log-event.ts";
 import { LostSessionError } from "./session-worker.ts";
 
 export function unknownSession(sessionId: string): AgentError {
@@ -7,6 +8,20 @@ export function unknownSession(sessionId: string): AgentError {
 
 export function unknownTurn(turnId: string, sessionId: string): AgentError {
   return new AgentError("not_found", `session ${sessionId} has no turn ${turnId}`, { reason: "TURN_NOT_FOUND" });
+}
+
+export function unknownRequest(requestId: string, sessionId: string): AgentError {
+  return new AgentError("not_found", `session ${sessionId} has no pending request ${requestId}`, {
+    reason: "REQUEST_NOT_FOUND",
+  });
+}
+
+export function resolvedOtherwise({ requestId, decision, author }: RequestAnswer): AgentError {
+  const how = decision === "expired" ? "expired" : `was answered ${decision}${author === "" ? "" : ` by ${author}`}`;
+  return new AgentError("failed_precondition", `request ${requestId} ${how} before; that stays`, {
+    reason: "REQUEST_RESOLVED",
+    metadata: { request_id: requestId, decision, author },
+  });
 }
 
 export function otherPayload(requestId: string): AgentError {

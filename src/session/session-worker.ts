@@ -1,8 +1,10 @@
 import { AgentError } from "../chat/error.ts";
+import type { RequestAnswer } from "../chat/log-event.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
+import { decodeRequestAnswer, encodeRequestAnswer } from "../convert/proto/event.ts";
 import { decodeSessionConfig } from "../convert/proto/session-config.ts";
 import { decodeTurnRequest } from "../convert/proto/stored-request.ts";
-import type { Claim, InboxEntry, Store } from "../log/store.ts";
+import type { Claim, InboxEntry, NewInboxEntry, Store } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
 import { compactOnRequest } from "./compaction.ts";
 import { decodeCompactionRequest } from "./compaction-request.ts";
@@ -10,10 +12,19 @@ import { separateLargeContent, withLargeContent } from "./large-messages.ts";
 import { loadState } from "./load-state.ts";
 import { LogWriter } from "./log-writer.ts";
 import { FencedError, storedLog } from "./owned-log.ts";
-import { type RunningSession, record, runTurn, StoppedError, type TurnEnvironment } from "./run-turn.ts";
+import { requestHash } from "./request-hash.ts";
+import {
+  type ArrivedAnswer,
+  type RunningSession,
+  record,
+  runTurn,
+  StoppedError,
+  type TurnEnvironment,
+  type WaitingTurn,
+} from "./run-turn.ts";
 import { lostSuffix } from "./session-errors.ts";
 import type { SessionState } from "./state.ts";
-import { encodeSummary, summaryOf } from "./summary.ts";
+import { encodeSummary, summaryOf, waitingSince } from "./summary.ts";
 
 /** A fold kept from the last time this process owned the session. */
 export interface KeptState {
@@ -35,6 +46,8 @@ export class SessionWorker {
   #stopped: StoppedError | undefined;
   #handsOver = false;
   #fenced: FencedError | undefined;
+  /** The commands of the inbox as they were when it was read last. */
+  #seenKeys: readonly string[] = [];
 
   constructor(sessionId: string, store: Store, environment: TurnEnvironment, tail: Tail) {
     this.#sessionId = sessionId;
@@ -75,10 +88,11 @@ export class SessionWorker {
 
   /**
    * Works until nothing is left to do here.
-   * @returns the fold to keep for the next time, when the session was given up in good order.
+   * @returns the fold to keep for the next time, when the session was given up in good order and does not wait for an
+   *   answer; where it does, when to go on with it without one.
    * @throws what the store throws; the session is then still marked as owned.
    */
-  async run(kept: KeptState | undefined): Promise<{ kept: KeptState | undefined; more: boolean }> {
+  async run(kept: KeptState | undefined): Promise<{ kept: KeptState | undefined; more: boolean; wakeAtMs?: number }> {
     const claim = await this.#store.claim(this.#sessionId);
     if (claim === undefined) return { kept: undefined, more: false };
     this.#fenced = undefined;
@@ -92,7 +106,11 @@ export class SessionWorker {
         !this.#handsOver &&
         (session.state.turn !== undefined || (await this.#beginTurn(session, claim)))
       ) {
-        await this.#runTurn(session);
+        const waiting = await this.#runTurn(session);
+        if (waiting === undefined) continue;
+        const { wakeAtMs } = waiting;
+        const more = await this.#store.park(this.#sessionId, claim.fence, wakeAtMs, this.#seenKeys);
+        return { kept: undefined, more: more && this.#stopped === undefined, wakeAtMs };
       }
       await session.writer.flushed();
       const unfinished = session.state.turn !== undefined;
@@ -131,7 +149,12 @@ export class SessionWorker {
       checkpoint: () => {
         if (this.#handsOver) throw new StoppedError("the server is shutting down");
       },
-      summary: (folded) => encodeSummary(summaryOf(folded)),
+      noted: (folded) => ({ summary: encodeSummary(summaryOf(folded)), waitingSinceMs: waitingSince(folded) }),
+      answers: (turnId) => this.#answers(turnId),
+      settle: async (turnId, answer) =>
+        void (await this.#store.send(
+          answerEntry(this.#sessionId, claim.tenant, turnId, answer, this.#environment.now()),
+        )),
       keysAnsweredAtEnd: (turnId) => [cancelKey(turnId)],
     };
   }
@@ -185,12 +208,12 @@ export class SessionWorker {
       },
       { takenKeys: [entry.key], blobs },
     );
-    session.writer.attach({ summary: session.summary(session.state) });
+    session.writer.attach(session.noted(session.state));
   }
 
-  async #runTurn(session: RunningSession): Promise<void> {
+  async #runTurn(session: RunningSession): Promise<WaitingTurn | undefined> {
     const { turn } = session.state;
-    if (turn === undefined) return;
+    if (turn === undefined) return undefined;
     const abort = new AbortController();
     this.#turn = { turnId: turn.turnId, abort };
     try {
@@ -198,10 +221,24 @@ export class SessionWorker {
       if (this.#fenced !== undefined) throw this.#fenced;
       const inbox = await this.#store.readInbox(this.#sessionId);
       if (inbox.some((entry) => entry.key === cancelKey(turn.turnId))) abort.abort(cancelledError());
-      await runTurn(session, abort.signal);
+      return await runTurn(session, abort.signal);
     } finally {
       this.#turn = undefined;
     }
+  }
+
+  /** Reads the answers in the inbox, and sees on the way whether the turn is to end. */
+  async #answers(turnId: string): Promise<readonly ArrivedAnswer[]> {
+    const inbox = await this.#store.readInbox(this.#sessionId);
+    this.#seenKeys = inbox.map(({ key }) => key);
+    if (this.#seenKeys.includes(cancelKey(turnId))) this.cancel(turnId);
+    const found: ArrivedAnswer[] = [];
+    for (const entry of inbox) {
+      if (entry.kind !== "answer" || entry.turnId !== turnId) continue;
+      const command = await this.#store.readCommand(this.#sessionId, entry.key);
+      if (command !== undefined) found.push({ answer: decodeRequestAnswer(command.body), takenKeys: [entry.key] });
+    }
+    return found;
   }
 
   async #answerWithoutEvent(claim: Claim, keys: readonly string[]): Promise<void> {
@@ -226,6 +263,34 @@ export class LostSessionError extends Error {
     super("the store failed while a session was owned", { cause });
     this.claim = claim;
   }
+}
+
+/** The command that answers a request; whoever sends it first has the key. */
+export function answerEntry(
+  sessionId: string,
+  tenant: string,
+  turnId: string,
+  answer: RequestAnswer,
+  nowMs: number,
+): NewInboxEntry {
+  const { author, decision, text, toolResult } = answer;
+  return {
+    sessionId,
+    tenant,
+    key: answerKey(answer.requestId),
+    kind: "answer",
+    turnId,
+    principal: author,
+    body: encodeRequestAnswer(answer),
+    hash: requestHash({ decision, text, toolResult }),
+    atMs: nowMs,
+    waitingLimit: Number.MAX_SAFE_INTEGER,
+  };
+}
+
+/** Key of the command that answers a request. */
+export function answerKey(requestId: string): string {
+  return `answer:${requestId}`;
 }
 
 /** Key of the command that cancels a turn. */

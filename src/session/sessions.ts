@@ -1,20 +1,23 @@
 import { AgentError, invalidField } from "../chat/error.ts";
-import type { LogEvent, LogRecord } from "../chat/log-event.ts";
+import type { LogEvent, LogRecord, RequestAnswer } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
-import type { SessionConfig } from "../chat/session-config.ts";
+import { type PermissionPolicy, plainPermissions, type SessionConfig } from "../chat/session-config.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
+import type { PermissionGrant } from "../tool/permission.ts";
 import { checkTurn } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
 import { encodeCompactionRequest } from "./compaction-request.ts";
 import { followLog, type ReadPage } from "./follow-log.ts";
+import { grantsOf } from "./grants.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
 import { loadState, logRecordFrom } from "./load-state.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
+import { type GivenAnswer, PendingRequests, type RequestPosition } from "./pending-requests.ts";
 import { requestHash } from "./request-hash.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
 import {
@@ -28,7 +31,7 @@ import {
 } from "./session-errors.ts";
 import { cancelKey } from "./session-worker.ts";
 import { emptyState } from "./state.ts";
-import { decodeSummary, encodeSummary, summaryOf } from "./summary.ts";
+import { decodeSummary, encodeSummary, type SessionSummary, summaryOf } from "./summary.ts";
 import { Timers } from "./timers.ts";
 import { Workers } from "./workers.ts";
 
@@ -50,7 +53,7 @@ export interface Principal {
 export interface SessionView {
   readonly sessionId: string;
   readonly config: SessionConfig;
-  readonly state: "idle" | "running";
+  readonly state: "idle" | "running" | "waiting";
   readonly summary: ReturnType<typeof decodeSummary>;
   readonly headSeq: number;
   readonly parentId: string;
@@ -58,6 +61,13 @@ export interface SessionView {
   readonly waitingTurns: number;
   readonly createdMs: number;
   readonly updatedMs: number;
+}
+
+/** What a session's calls are judged by. */
+export interface SessionPermissions {
+  readonly policy: PermissionPolicy;
+  readonly grants: readonly PermissionGrant[];
+  readonly workspace: string;
 }
 
 /** A turn that was admitted. */
@@ -85,6 +95,7 @@ export class Sessions {
   readonly #timers = new Timers();
   readonly #workers: Workers;
   readonly #oneOffs: OneOffTurns;
+  readonly #requests: PendingRequests;
   /** Turns of idle sessions on their way into the inbox. */
   #admitting = 0;
   #draining = false;
@@ -96,6 +107,7 @@ export class Sessions {
     this.#options = options;
     this.#workers = new Workers(store, environment, this.#tails, this.#timers);
     this.#oneOffs = new OneOffTurns(environment, options.oneOff, this.#timers);
+    this.#requests = new PendingRequests(store, environment.now, this.#workers, this.#oneOffs);
   }
 
   /** Goes on with the turns that were running when the server stopped last, and with those other processes leave. */
@@ -294,7 +306,7 @@ export class Sessions {
     turnId: string,
     requestId: string,
   ): Promise<{ turnId: string; wasRunning: boolean }> {
-    const oneOff = this.#oneOffs.get(sessionId);
+    const oneOff = this.#oneOffs.get(principal.tenant, sessionId);
     if (oneOff !== undefined) {
       if (turnId !== "" && turnId !== oneOff.turnId) throw unknownTurn(turnId, sessionId);
       const wasRunning = !oneOff.hasEnded;
@@ -333,11 +345,50 @@ export class Sessions {
   }
 
   /**
+   * What waits for an answer, those that wait longest first.
+   * @param sessionId empty for all sessions of the tenant
+   * @param after the last of the page before
+   * @throws {AgentError} `not_found`.
+   */
+  pendingRequests(principal: Principal, sessionId: string, after: RequestPosition | undefined, limit: number) {
+    return this.#requests.list(principal.tenant, sessionId, after, limit);
+  }
+
+  /**
+   * Answers pending requests of one session. The first answer to a request stays; the same answer again is no error.
+   * @returns what became of each, in order
+   * @throws {AgentError} `not_found` for an unknown request, and then none is answered; `failed_precondition` when one was
+   *   resolved otherwise before, after the others were answered.
+   */
+  respond(principal: Principal, sessionId: string, answers: readonly GivenAnswer[]): Promise<readonly RequestAnswer[]> {
+    return this.#requests.answer(principal, sessionId, answers);
+  }
+
+  /**
+   * What a session's calls are judged by.
+   * @param sessionId empty for a session of which nothing is said
+   * @throws {AgentError} `not_found`.
+   */
+  async permissions(principal: Principal, sessionId: string): Promise<SessionPermissions> {
+    if (sessionId === "") return { policy: plainPermissions, grants: [], workspace: this.#options.oneOff.workspace };
+    const stored = await this.#stored(principal, sessionId);
+    const config = decodeSessionConfig(stored.config);
+    const state =
+      this.#workers.idleState(sessionId, stored.headSeq) ??
+      (await loadState(this.#store, sessionId, config, stored.headSeq));
+    return {
+      policy: config.permissions ?? plainPermissions,
+      grants: grantsOf(state),
+      workspace: config.workspace,
+    };
+  }
+
+  /**
    * Reads the log of a session from a cursor.
    * @throws {AgentError} `not_found`, `invalid_request` for a cursor beyond the head.
    */
   async subscribe(principal: Principal, sessionId: string, afterSeq: number, follow: boolean) {
-    const oneOff = this.#oneOffs.get(sessionId);
+    const oneOff = this.#oneOffs.get(principal.tenant, sessionId);
     if (oneOff !== undefined) {
       checkCursor(afterSeq, oneOff.tail.headSeq);
       const { tail } = oneOff;
@@ -448,7 +499,7 @@ export class Sessions {
         atMs: this.#environment.now(),
         waitingLimit,
       });
-    const queued = this.#workers.has(sessionId);
+    const queued = this.#workers.has(sessionId) || decodeSummary(stored.summary).requests.length > 0;
     let sent: Awaited<ReturnType<typeof send>>;
     try {
       const spent = spentBySession(config, stored);
@@ -611,7 +662,7 @@ function viewOf(stored: StoredSession): SessionView {
   return {
     sessionId: stored.sessionId,
     config: decodeSessionConfig(stored.config),
-    state: summary.currentTurnId !== "" || stored.waitingTurns > 0 ? "running" : "idle",
+    state: stateOf(summary, stored.waitingTurns),
     summary,
     headSeq: stored.headSeq,
     parentId: stored.parentId,
@@ -626,6 +677,11 @@ function viewOf(stored: StoredSession): SessionView {
 function spentBySession({ budget }: SessionConfig, { summary }: StoredSession): SpentBudget | undefined {
   const { usage, ranMs } = decodeSummary(summary);
   return spentOf("session", budget, usage, ranMs);
+}
+
+function stateOf({ requests, currentTurnId }: SessionSummary, waitingTurns: number): SessionView["state"] {
+  if (requests.length > 0) return "waiting";
+  return currentTurnId !== "" || waitingTurns > 0 ? "running" : "idle";
 }
 
 function checkCursor(afterSeq: number, headSeq: number): void {

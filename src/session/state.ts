@@ -1,5 +1,5 @@
 import type { FinishReason } from "../chat/finish-reason.ts";
-import type { LogRecord, TurnError } from "../chat/log-event.ts";
+import type { LogRecord, PendingRequest, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "../chat/message.ts";
 import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
@@ -24,6 +24,14 @@ export interface SessionState {
   asked: { readonly provider: string; readonly model: string } | undefined;
   /** The last event after which no turn ran; 0 for none. */
   settledSeq: number;
+  /** Calls that somebody allowed for the rest of the session, as the model made them. */
+  readonly allowedCalls: AllowedCall[];
+}
+
+export interface AllowedCall {
+  readonly name: string;
+  /** JSON text. */
+  readonly argumentsText: string;
 }
 
 export interface TurnState {
@@ -66,7 +74,18 @@ export interface CallState {
   readonly use: ToolUseBlock;
   /** It was about to run: it may have. */
   started: { readonly readOnly: boolean } | undefined;
+  /** Its approval was asked for. */
+  request: RequestState | undefined;
   result: ToolResult | undefined;
+}
+
+export interface RequestState {
+  readonly request: PendingRequest;
+  /** The event that opened it. */
+  readonly seq: number;
+  readonly openedMs: number;
+  /** What became of it; absent while it waits. */
+  answer: RequestAnswer | undefined;
 }
 
 /** Marks a message of the history that the server wrote, with the code of its notice. */
@@ -83,6 +102,7 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     size: undefined,
     turn: undefined,
     settledSeq: 0,
+    allowedCalls: [],
   };
 }
 
@@ -147,7 +167,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         rawFinishReason: event.rawFinishReason,
         continues: event.continues ?? false,
         responseId: event.responseId ?? "",
-        calls: toolUses(message).map((use) => ({ use, started: undefined, result: undefined })),
+        calls: toolUses(message).map((use) => ({ use, started: undefined, request: undefined, result: undefined })),
       };
       turn.blocks = [];
       turn.usage = addUsage(turn.usage, event.usage);
@@ -165,6 +185,23 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "tool-finished": {
       const call = callOf(turn, event.toolCallId);
       if (call !== undefined) call.result = event.result;
+      return;
+    }
+    case "request-opened": {
+      if (turn !== undefined) turn.waits = waitsAfter(turn.waits, 1, record.timeMs);
+      const call = callOf(turn, event.request.toolCallId ?? "");
+      if (call !== undefined)
+        call.request = { request: event.request, seq: record.seq, openedMs: record.timeMs, answer: undefined };
+      return;
+    }
+    case "request-resolved": {
+      if (turn !== undefined) turn.waits = waitsAfter(turn.waits, -1, record.timeMs);
+      const call = turn?.answer?.calls.find(({ request }) => request?.request.requestId === event.requestId);
+      if (call?.request === undefined) return;
+      const { type: _, ...answer } = event;
+      call.request.answer = answer;
+      if (answer.decision === "allow_session")
+        state.allowedCalls.push({ name: call.use.name, argumentsText: call.use.input });
       return;
     }
     case "turn-finished":
@@ -185,12 +222,6 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "block-start":
     case "block-delta":
     case "tool-output":
-      return;
-    case "request-opened":
-      if (turn !== undefined) turn.waits = waitsAfter(turn.waits, 1, record.timeMs);
-      return;
-    case "request-resolved":
-      if (turn !== undefined) turn.waits = waitsAfter(turn.waits, -1, record.timeMs);
       return;
     case "history-compacted": {
       if (turn !== undefined && event.usage !== undefined) turn.usage = addUsage(turn.usage, event.usage);
@@ -248,6 +279,12 @@ function waitsAfter({ open, sinceMs, beforeMs }: TurnState["waits"], change: 1 |
   return still === 0
     ? { open: 0, sinceMs: 0, beforeMs: beforeMs + timeMs - sinceMs }
     : { open: still, sinceMs, beforeMs };
+}
+
+/** The requests of the running turn that nobody has answered, in the order they were opened. */
+export function openRequests(state: SessionState): readonly RequestState[] {
+  const requests = (state.turn?.answer?.calls ?? []).flatMap(({ request }) => request ?? []);
+  return requests.filter((request) => request.answer === undefined).toSorted((left, right) => left.seq - right.seq);
 }
 
 /** Id of the message that a step adds to the history. */

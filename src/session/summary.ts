@@ -1,6 +1,6 @@
 import { AgentError } from "../chat/error.ts";
 import type { Usage } from "../chat/usage.ts";
-import type { SessionState } from "./state.ts";
+import { openRequests, type SessionState } from "./state.ts";
 
 /** What lists show of a session without folding its log. */
 export interface SessionSummary {
@@ -10,6 +10,17 @@ export interface SessionSummary {
   readonly ranMs: number;
   /** The turn that runs; empty for none. */
   readonly currentTurnId: string;
+  /** What waits for an answer, in the order it was opened. */
+  readonly requests: readonly RequestReference[];
+}
+
+/** Where in the log a pending request is. */
+export interface RequestReference {
+  readonly requestId: string;
+  /** Its `request-opened`. */
+  readonly seq: number;
+  /** In milliseconds since 1970; absent where it never expires. */
+  readonly expireTimeMs?: number;
 }
 
 export function summaryOf(state: SessionState): SessionSummary {
@@ -17,8 +28,19 @@ export function summaryOf(state: SessionState): SessionSummary {
     messageCount: state.messages.length,
     ranMs: state.ranMs,
     currentTurnId: state.turn?.turnId ?? "",
+    requests: openRequests(state).map(({ seq, request: { requestId, expireTimeMs } }) => ({
+      requestId,
+      seq,
+      ...(expireTimeMs === undefined ? {} : { expireTimeMs }),
+    })),
     ...(state.usage === undefined ? {} : { usage: state.usage }),
   };
+}
+
+/** Since when something waits for an answer, in milliseconds since 1970; `null` when nothing does. */
+export function waitingSince(state: SessionState): number | null {
+  const times = openRequests(state).map(({ openedMs }) => openedMs);
+  return times.length === 0 ? null : Math.min(...times);
 }
 
 export function encodeSummary(summary: SessionSummary): Uint8Array {
@@ -29,13 +51,21 @@ export function encodeSummary(summary: SessionSummary): Uint8Array {
 export function decodeSummary(bytes: Uint8Array): SessionSummary {
   const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
   if (!isRecord(value)) throw new AgentError("data_loss", "the summary of a session can't be read");
-  const { messageCount, currentTurnId, usage, ranMs } = value;
+  const { messageCount, currentTurnId, usage, ranMs, requests } = value;
   return {
     messageCount: typeof messageCount === "number" ? messageCount : 0,
     ranMs: typeof ranMs === "number" ? ranMs : 0,
     currentTurnId: typeof currentTurnId === "string" ? currentTurnId : "",
+    requests: Array.isArray(requests) ? requests.flatMap(referenceFrom) : [],
     ...(isRecord(usage) ? { usage: usageFrom(usage) } : {}),
   };
+}
+
+function referenceFrom(value: unknown): RequestReference[] {
+  if (!isRecord(value)) return [];
+  const { requestId, seq, expireTimeMs } = value;
+  if (typeof requestId !== "string" || typeof seq !== "number") return [];
+  return [{ requestId, seq, ...(typeof expireTimeMs === "number" ? { expireTimeMs } : {}) }];
 }
 
 function usageFrom(value: Record<string, unknown>): Usage {

@@ -11,6 +11,9 @@ import type { Timers } from "./timers.ts";
 /** Folds are kept for the next turn up to this size in all, in bytes as they would be stored. */
 const keptBytes = 64 * 1024 * 1024;
 
+/** Longer waits are slept through in pieces. */
+const longestTimerMs = 3_600_000;
+
 interface Entry {
   readonly worker: SessionWorker;
   /** Somebody asked for work while it was on its way out. */
@@ -31,8 +34,10 @@ export class Workers {
   readonly #failures = new Map<string, number>();
   readonly #kept = new Map<string, KeptState & { readonly bytes: number }>();
   #keptBytes = 0;
-  /** Sessions with unfinished work of the last start that wait for room. */
+  /** Sessions with something to do that wait for room. */
   #toRecover: string[] = [];
+  /** Rings when the time of a parked session has come. */
+  #alarm: { readonly atMs: number; readonly timer: NodeJS.Timeout } | undefined;
   #draining = false;
 
   constructor(store: Store, environment: TurnEnvironment, tails: LiveTails, timers: Timers) {
@@ -61,6 +66,21 @@ export class Workers {
     const { maxTurnsInFlight } = this.#environment.limits;
     this.#toRecover = [...(await this.#store.runnableSessions(Number.MAX_SAFE_INTEGER))];
     for (const sessionId of this.#toRecover.splice(0, maxTurnsInFlight)) this.wake(sessionId);
+    await this.wakeParked();
+  }
+
+  /** Wakes the parked sessions whose time has come, and comes back when that of the next one has. */
+  async wakeParked(): Promise<void> {
+    const { now, limits } = this.#environment;
+    const parked = await this.#store.parkedSessions(limits.maxTurnsInFlight);
+    if (this.#draining) return;
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const { sessionId, wakeAtMs } of parked) {
+      if (wakeAtMs <= now()) this.wake(sessionId);
+      // One whose time has come may not be had at the moment: then it is tried again.
+      nextMs = Math.min(nextMs, wakeAtMs <= now() ? now() + 1000 : wakeAtMs);
+    }
+    if (nextMs < Number.POSITIVE_INFINITY) this.#setAlarm(nextMs);
   }
 
   /** Sees to it that somebody works on a session; harmless when somebody does. */
@@ -123,6 +143,8 @@ export class Workers {
   drain(): Promise<unknown> {
     this.#draining = true;
     if (this.#store.shared) for (const { worker } of this.#entries.values()) worker.handOver();
+    clearTimeout(this.#alarm?.timer);
+    this.#alarm = undefined;
     return Promise.allSettled([...[...this.#entries.values()].map((entry) => entry.done), ...this.#leaving]);
   }
 
@@ -135,9 +157,10 @@ export class Workers {
     try {
       for (;;) {
         entry.again = false;
-        const { kept, more } = await entry.worker.run(this.#kept.get(sessionId));
+        const { kept, more, wakeAtMs } = await entry.worker.run(this.#kept.get(sessionId));
         if (this.#entries.get(sessionId) !== entry) return;
         this.#keep(sessionId, kept);
+        if (wakeAtMs !== undefined) this.#setAlarm(wakeAtMs);
         this.#failures.delete(sessionId);
         if (!more && !entry.again) return;
         if (this.#draining) return;
@@ -154,6 +177,21 @@ export class Workers {
       const next = this.#toRecover.shift();
       if (next !== undefined) this.wake(next);
     }
+  }
+
+  /** Looks at the parked sessions at a time, unless it is done before. */
+  #setAlarm(atMs: number): void {
+    if (this.#draining || (this.#alarm !== undefined && this.#alarm.atMs <= atMs)) return;
+    clearTimeout(this.#alarm?.timer);
+    const delayMs = Math.min(Math.max(0, atMs - this.#environment.now()), longestTimerMs);
+    const timer = setTimeout(() => {
+      this.#alarm = undefined;
+      this.wakeParked().catch((error: unknown) => {
+        this.#environment.report("error", "parked sessions can't be looked for", { error });
+        this.#setAlarm(this.#environment.now() + 1000);
+      });
+    }, delayMs);
+    this.#alarm = { atMs, timer };
   }
 
   /**

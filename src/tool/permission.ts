@@ -198,8 +198,12 @@ function matchesCommand(pattern: string, given: string, inFull: boolean): boolea
     if (command === pattern) return true;
     return prefix !== undefined && plainCommand.test(command) && `${command} `.startsWith(`${prefix} `);
   }
-  const words = (prefix ?? pattern).trim().split(/\s+/).map(RegExp.escape);
+  const words = (prefix ?? pattern).trim().split(/\s+/).map(inExpression);
   return new RegExp(`(?<![\\p{L}\\p{N}_-])${words.join("\\s+")}(?![\\p{L}\\p{N}_-])`, "u").test(command);
+}
+
+function inExpression(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }
 
 function matchesUrl(pattern: string, given: string): boolean {

@@ -174,6 +174,7 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       assert.ok(second.fence.epoch > first.fence.epoch);
       assert.notEqual(second.fence.token, first.fence.token);
       assert.equal(second.previousToken, first.fence.token);
+      assert.equal(second.tenant, "default");
       assert.equal(await store.claim("none"), undefined);
     });
 

@@ -143,14 +143,32 @@ const oddIds: [name: string, sessionId: string][] = [
   ["5,000 characters", "x".repeat(5000)],
 ];
 
+const badRules: [field: string, permissions: JsonObject][] = [
+  ["allow[0]", { allow: ["run_command("] }],
+  ["ask[1]", { ask: ["read_file", "run_command()"] }],
+  ["deny[0]", { deny: ["rm -rf"] }],
+  ["deny[0]", { deny: ["run_command(git * push)"] }],
+  ["allow", { allow: Array.from({ length: 1001 }, () => "read_file") }],
+];
+
+const badAnswers: [name: string, responses: JsonObject[], field: string][] = [
+  ["no answers", [], "responses"],
+  ["an answer to nothing", [{ decision: "deny" }], "responses[0].request_id"],
+  ["an answer without a decision", [{ requestId: "req_x" }], "responses[0].decision"],
+  ["a decision nobody knows", [{ requestId: "req_x", decision: "maybe" }], "responses[0].decision"],
+  ["an answer to a question", [{ requestId: "req_x", decision: "answer" }], "responses[0].decision"],
+  ["a tool's result", [{ requestId: "req_x", decision: "deny", toolResult: {} }], "responses[0].tool_result"],
+  [
+    "an answer given twice",
+    ["deny", "deny"].map((decision) => ({ requestId: "req_x", decision })),
+    "responses[1].request_id",
+  ],
+  ["a long text", [{ requestId: "req_x", decision: "deny", text: "x".repeat(65_537) }], "responses[0].text"],
+];
+
 /** In the contract, and not in this version. */
 const notYet: [method: Method, request: JsonObject][] = [
-  [createSession, { permissions: { deny: ["run_command"] } }],
-  [createSession, { permissions: { ask: ["run_command"] } }],
-  [agent.listPendingRequests, {}],
-  [agent.respondToRequest, { sessionId: "taken" }],
   [ToolService.method.watchTools, {}],
-  [ToolService.method.checkPermission, {}],
   [PlanService.method.executePlan, {}],
   [SkillService.method.listSkills, {}],
   [McpService.method.addMcpServer, {}],
@@ -378,7 +396,7 @@ const badRequests: BadRequest[] = [
     code: Code.InvalidArgument,
     field: "after_seq",
   },
-  ...[listSessions, listMessages].flatMap((method) => [
+  ...[listSessions, listMessages, agent.listPendingRequests].flatMap((method) => [
     {
       name: `${method.name} with a page of 4 billion`,
       method,
@@ -416,6 +434,55 @@ const badRequests: BadRequest[] = [
     request: { name },
     code: Code.NotFound,
   })),
+  ...badRules.map(([field, permissions]) => ({
+    name: `rules like ${JSON.stringify(permissions).slice(0, 60)}`,
+    method: createSession,
+    request: { permissions },
+    code: Code.InvalidArgument,
+    field: `permissions.${field}`,
+  })),
+  ...badAnswers.map(([name, responses, field]) => ({
+    name: `RespondToRequest with ${name}`,
+    method: agent.respondToRequest,
+    request: { sessionId: "taken", responses },
+    code: Code.InvalidArgument,
+    field,
+  })),
+  {
+    name: "an answer to a request nobody opened",
+    method: agent.respondToRequest,
+    request: { sessionId: "taken", responses: [{ requestId: "req_nobody", decision: "deny" }] },
+    code: Code.NotFound,
+    says: /req_nobody/,
+  },
+  {
+    name: "an answer in an unknown session",
+    method: agent.respondToRequest,
+    request: { sessionId: "nobody", responses: [{ requestId: "req_nobody", decision: "deny" }] },
+    code: Code.NotFound,
+    says: /session nobody/,
+  },
+  {
+    name: "what waits in an unknown session",
+    method: agent.listPendingRequests,
+    request: { sessionId: "nobody" },
+    code: Code.NotFound,
+    says: /session nobody/,
+  },
+  {
+    name: "the permission of an unknown tool",
+    method: ToolService.method.checkPermission,
+    request: { name: "fly" },
+    code: Code.NotFound,
+    says: /fly/,
+  },
+  {
+    name: "the permission of a call nobody can read",
+    method: ToolService.method.checkPermission,
+    request: { name: "read_file", arguments: "{" },
+    code: Code.InvalidArgument,
+    field: "arguments",
+  },
   ...notYet.map(([method, request]) => ({
     name: `what is to come: ${method.name} ${JSON.stringify(request).slice(0, 80)}`,
     method,

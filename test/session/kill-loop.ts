@@ -117,7 +117,7 @@ async function readTurn(
   afterSeq: bigint,
   see: (chunk: Parameters<ReturnType<typeof grammarCheck>["add"]>[0]) => void,
 ): Promise<boolean> {
-  await client.createSession({ sessionId, requestId: "the session" });
+  await client.createSession({ sessionId, permissions: { mode: "bypass" }, requestId: "the session" });
   const asking = client.generate({ sessionId, messages: [user(`turn ${turn}`)], requestId: `turn ${turn}` });
   asking.catch(() => undefined); // read below, by cursor
   for await (const chunk of client.subscribeSession({ sessionId, afterSeq, follow: true })) {

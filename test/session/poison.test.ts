@@ -449,7 +449,8 @@ describe("whatever happened in a session, its next turns are taken", { timeout: 
         const tools = heldTools(hold);
         const { client, dataDir, app, reports } = await startTestApp(context, { env, functions: [tools.provider] });
         const later = heldTools([]);
-        const { sessionId } = await client.createSession({ model: providerAt(dialect, upstream.url).model });
+        const { model: ofSession } = providerAt(dialect, upstream.url);
+        const { sessionId } = await client.createSession({ model: ofSession, permissions: { mode: "bypass" } });
         const stage: Stage = {
           client,
           sessionId,

@@ -7,6 +7,7 @@ import type {
   BlockDelta as ProtoBlockDelta,
   ContentBlock as ProtoContentBlock,
   PendingRequest as ProtoPendingRequest,
+  RequestResolved as ProtoRequestResolved,
   ToolResult as ProtoToolResult,
 } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import {
@@ -14,6 +15,7 @@ import {
   GenerateChunkSchema,
   HistoryCompactedSchema,
   PendingRequestSchema,
+  RequestResolvedSchema,
 } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../../chat/error.ts";
 import { finishReasons } from "../../chat/finish-reason.ts";
@@ -23,6 +25,7 @@ import {
   type LogEvent,
   type LogRecord,
   type PendingRequest,
+  type RequestAnswer,
 } from "../../chat/log-event.ts";
 import type { ContentBlock } from "../../chat/message.ts";
 import type { ToolResult } from "../../chat/tool-result.ts";
@@ -133,6 +136,38 @@ export function historyCompactedToProto(event: Extract<LogEvent, { type: "histor
   return create(HistoryCompactedSchema, { ...counts, ...kept, ...texts, usage });
 }
 
+/** Reads what became of a pending request. */
+export function requestAnswerFromProto(resolved: ProtoRequestResolved, path: string): RequestAnswer {
+  const { requestId, decision, author, text, toolResult } = resolved;
+  return present({
+    requestId,
+    decision,
+    author,
+    text: presentText(text),
+    toolResult: toolResult && toolResultFromProto(toolResult, `${path}.tool_result`),
+  });
+}
+
+/** Writes what became of a pending request. */
+export function requestAnswerToProto(answer: RequestAnswer): ProtoRequestResolved {
+  const { requestId, decision, author, text = "" } = answer;
+  const toolResult = answer.toolResult && toolResultToProto(answer.toolResult);
+  return create(RequestResolvedSchema, { requestId, decision, author, text, toolResult });
+}
+
+/** The form in which an answer waits in the inbox. */
+export function encodeRequestAnswer(answer: RequestAnswer): Uint8Array {
+  return toBinary(RequestResolvedSchema, requestAnswerToProto(answer));
+}
+
+/**
+ * Reads the form in which an answer waits in the inbox.
+ * @throws {AgentError} `data_loss` where the bytes cannot be read.
+ */
+export function decodeRequestAnswer(bytes: Uint8Array): RequestAnswer {
+  return readStored("an answer", () => requestAnswerFromProto(fromBinary(RequestResolvedSchema, bytes), "answer"));
+}
+
 /** Writes what waits for a person or a client. */
 export function pendingRequestToProto(request: PendingRequest, sessionId: string, turnId: string): ProtoPendingRequest {
   return create(PendingRequestSchema, {
@@ -207,11 +242,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
     }
     case "request-opened":
       return { case: "requestOpened", value: { request: pendingRequestToProto(event.request, "", turnId) } };
-    case "request-resolved": {
-      const { requestId, decision, author, text = "" } = event;
-      const toolResult = event.toolResult && toolResultToProto(event.toolResult);
-      return { case: "requestResolved", value: { requestId, decision, author, text, toolResult } };
-    }
+    case "request-resolved":
+      return { case: "requestResolved", value: requestAnswerToProto(event) };
     case "history-compacted":
       return { case: "historyCompacted", value: historyCompactedToProto(event) };
     case "tools-changed": {
@@ -295,17 +327,8 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
         request: pendingRequestFromProto(event.value.request, "request_opened.request"),
       };
     }
-    case "requestResolved": {
-      const { requestId, decision, author, text, toolResult } = event.value;
-      return present({
-        type: "request-resolved",
-        requestId,
-        decision,
-        author,
-        text: presentText(text),
-        toolResult: toolResult && toolResultFromProto(toolResult, "request_resolved.tool_result"),
-      });
-    }
+    case "requestResolved":
+      return { type: "request-resolved", ...requestAnswerFromProto(event.value, "request_resolved") };
     case "historyCompacted": {
       const { droppedMessages, keptMessages, summary, usage } = event.value;
       return present({
