@@ -7,6 +7,8 @@ import type { ProviderSpec } from "./provider-spec.ts";
  *   of all turns and wants it back (platform.kimi.ai/docs/guide/use-kimi-k2-thinking-model); K3 takes an effort instead
  *   of the switch (docs/guide/use-thinking-effort)
  * - From K2.5 on a temperature other than the model's own is refused (docs/api/models-overview)
+ * - Pictures are read by K2.5 and later ones, and by the models of the first generation that are named so
+ *   (docs/guide/use-kimi-vision-model)
  * - The JSON mode takes no schema and makes objects only (docs/guide/use-json-mode-feature-of-kimi-api)
  */
 export const kimi = {
@@ -28,6 +30,7 @@ export const kimi = {
   },
   features: ["streaming", "tools", "vision", "thinking", "reasoning", "json_mode"],
   traits: [
+    { models: /^(?:moonshot-v1(?!.*vision)|kimi-k2(?!\.))/, lacks: ["vision"] },
     { models: /^(?:moonshot-v1|kimi-k2-(?:0|turbo))/, lacks: ["thinking", "reasoning"] },
     { models: /^kimi-k(?:2\.|[3-9])/, quirks: { sampling: "never" } },
     { models: /^kimi-k2\.[56]/, quirks: { reasoningEffort: false } },

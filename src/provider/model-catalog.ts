@@ -74,6 +74,24 @@ const vendors: ReadonlyMap<string, { readonly id: string; readonly isSubscribed?
 
 /** Prices of what our usage does not count apart: a model that has one has no price here. */
 const uncounted = ["requests_kcount", "output_citation_mtok", "input_text_messages_kcount"];
+/**
+ * Prices of other tokens than those of text, and the price of text in each place. Our usage counts them together, so a
+ * model whose prices differ has no price here.
+ */
+const likeText: readonly (readonly [other: string, text: string])[] = [
+  ["input_audio_mtok", "input_mtok"],
+  ["input_image_mtok", "input_mtok"],
+  ["input_video_mtok", "input_mtok"],
+  ["cache_audio_read_mtok", "cache_read_mtok"],
+  ["cache_image_read_mtok", "cache_read_mtok"],
+  ["output_audio_mtok", "output_mtok"],
+  ["output_image_mtok", "output_mtok"],
+  ["output_video_mtok", "output_mtok"],
+];
+/** Models that write down what they hear. */
+const transcribers = /-transcribe\b/;
+/** Models that hear and speak; the data does not tell for each of them what sound costs. */
+const soundModels = /(?:^|[-/])audio\b/;
 /** Prices of models that make sounds or pictures, which are not for talking. */
 const otherOutput = ["output_audio_mtok", "output_image_mtok", "output_video_mtok"];
 
@@ -169,7 +187,7 @@ function modelOf({ data, provider, isSubscribed }: Vendor, model: string, atMs: 
   const found = data.calcPrice({}, model, { providerId: provider.id, timestamp: new Date(atMs) });
   if (found === null) return undefined;
   const { model: info, model_price: price } = found;
-  const prices = isSubscribed ? [] : tiersOf(price);
+  const prices = isSubscribed || soundModels.test(info.id) ? [] : tiersOf(price);
   const priceFromMs = prices.length === 0 ? undefined : startOf(info, price);
   const known = {
     id: info.id,
@@ -188,6 +206,7 @@ function isForTalking({ info, price }: FoundModel): boolean {
   return (
     info.deprecated !== true &&
     info.context_window !== undefined &&
+    !transcribers.test(info.id) &&
     (isUnpriced || (price["input_mtok"] !== undefined && price["output_mtok"] !== undefined)) &&
     !otherOutput.some((key) => price[key] !== undefined)
   );
@@ -197,7 +216,8 @@ function isForTalking({ info, price }: FoundModel): boolean {
 function tiersOf(price: ModelPrice): PriceTier[] {
   const { input_mtok: input, output_mtok: output, output_reasoning_mtok: reasoning } = price;
   if (input === undefined || output === undefined) return [];
-  if (reasoning !== undefined && JSON.stringify(reasoning) !== JSON.stringify(output)) return [];
+  const differ = (one: unknown, other: unknown) => one !== undefined && JSON.stringify(one) !== JSON.stringify(other);
+  if (differ(reasoning, output) || likeText.some(([other, text]) => differ(price[other], price[text]))) return [];
   if (uncounted.some((key) => price[key] !== undefined)) return [];
   const { cache_read_mtok: cacheRead, cache_write_mtok: cacheCreation } = price;
   // A price of the data holds for calls that read more than its start.

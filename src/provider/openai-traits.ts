@@ -5,6 +5,10 @@ import type { ModelTraits } from "./provider-spec.ts";
  * (developers.openai.com/api/reference, `reasoning_effort`: only `high` for gpt-5-pro, `none` from gpt-5.1 on, `xhigh`
  * after gpt-5.1-codex-max) and by the pages of the models; that models which reason refuse `temperature` and `top_p`, by
  * the guide for them (developers.openai.com/api/docs/guides/latest-model, "Parameter compatibility").
+ *
+ * Which models read text only is told by their pages (developers.openai.com/api/docs/models/gpt-4, "Input modalities",
+ * and those of gpt-3.5-turbo, gpt-4-turbo-preview, o1-mini, o1-preview and o3-mini); files go to models that read
+ * pictures too (docs/guides/pdf-files). The first models of the o series also refuse tools and schemas.
  */
 export const openaiTraits = [
   // Models that do not reason refuse to be asked for an effort, and for encrypted reasoning.
@@ -13,6 +17,11 @@ export const openaiTraits = [
     lacks: ["thinking", "reasoning"],
     quirks: { reasoningEffort: false, encryptedReasoning: false },
   },
+  {
+    models: /^(?:gpt-3\.5|gpt-4(?:-32k)?(?:-\d{4})?$|gpt-4-(?:\d{4}|turbo)-preview|o1-(?:mini|preview)|o3-mini)/,
+    lacks: ["vision", "files"],
+  },
+  { models: /^o1-(?:mini|preview)/, lacks: ["tools", "json_mode"], quirks: { jsonSchema: "prompt" } },
   { models: /^o[134](?:-|$)/, quirks: { efforts: ["low", "medium", "high"], sampling: "never" } },
   {
     models: /^gpt-5(?:-mini|-nano)?(?:-\d{4}-\d{2}-\d{2})?$/,

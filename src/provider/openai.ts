@@ -10,6 +10,15 @@ export const openai = {
   apiKeyEnv: "OPENAI_API_KEY",
   keyRequired: true,
   quirks: { maxTokensField: "max_completion_tokens", developerRole: "developer" },
-  features: ["streaming", "tools", "vision", "audio", "files", "reasoning", "json_mode"],
-  traits: openaiTraits,
+  features: ["streaming", "tools", "vision", "files", "reasoning", "json_mode"],
+  traits: [
+    ...openaiTraits,
+    // These alone take sound, and no pictures (developers.openai.com/api/docs/models/gpt-4o-audio-preview).
+    {
+      models: /^gpt-(?:audio|4o(?:-mini)?-audio)/,
+      adds: ["audio"],
+      lacks: ["vision", "files", "reasoning"],
+      quirks: { reasoningEffort: false },
+    },
+  ],
 } as const satisfies ProviderSpec;

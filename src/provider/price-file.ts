@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { parse } from "yaml";
+import { fileFault } from "./file-fault.ts";
 import { mostDollars, nanoUsdOf, type PriceTier } from "./model-price.ts";
 
 /** What an operator says of a model; what is absent, others may know. */
@@ -40,8 +41,7 @@ export function readPriceFile(file: string, providers: readonly string[]): Price
   try {
     content = parse(readFileSync(file, "utf8"), { maxAliasCount: 0 });
   } catch (cause) {
-    const why = cause instanceof Error ? (cause.message.split("\n", 1)[0] ?? "") : String(cause);
-    throw new Error(`prices.file: ${file} can't be read: ${why.replace(/:$/, "")}`, { cause });
+    throw new Error(`prices.file: ${file} can't be read: ${fileFault(cause)}`, { cause });
   }
   try {
     return priceFileOf(content ?? {}, providers);

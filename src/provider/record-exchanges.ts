@@ -5,6 +5,7 @@ import { AgentError } from "../chat/error.ts";
 import { isJsonObject } from "../dialect/json.ts";
 import { type Cassette, cassetteToText, type Ending, hiddenMark, jsonOrText } from "./cassette.ts";
 import { credentialNames, hidingSecrets, isSecret } from "./credentials.ts";
+import { fileFault } from "./file-fault.ts";
 import type { HttpRequest, HttpResponse, SendHttp } from "./http-request.ts";
 
 export interface RecordMeans {
@@ -232,10 +233,8 @@ function openDirectory(directory: string): number {
       return Math.max(highest, number);
     }, 0);
   } catch (cause) {
-    const why = cause instanceof Error ? cause.message.split(",", 1)[0] : String(cause);
-    throw new AgentError("invalid_request", `record: ${directory} can't be used (${why}); name another directory`, {
-      cause,
-    });
+    const what = `record (--record, CODEAGENT_RECORD): ${directory} can't be used: ${fileFault(cause)}`;
+    throw new AgentError("invalid_request", `${what}; name another folder`, { cause });
   }
 }
 

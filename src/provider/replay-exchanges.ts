@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { setImmediate as nextRound, setTimeout as wait } from "node:timers/promises";
 import { AgentError } from "../chat/error.ts";
 import { type Cassette, cassetteFromText, jsonOrText, type RecordedError } from "./cassette.ts";
+import { fileFault } from "./file-fault.ts";
 import type { HttpRequest, SendHttp } from "./http-request.ts";
 import { type Difference, requestDifferences } from "./request-differences.ts";
 
@@ -16,9 +17,9 @@ const defaultLeaveTimeoutMs = 5000;
 /**
  * Answers from the cassettes of a directory, which are read once, and never from a network. A request is answered by the
  * first unused cassette of the same provider and path with an equal body (see {@link requestDifferences}); each answers
- * once. What the recorded client asked again at once with another key is answered by what came for the last of them:
- * a replay has no keys to change. Of the paths the one may have more in front, so that a replay needs no base URLs. Answers come in the recorded
- * pieces, without delays; where the recorded client left, this one has to leave as well.
+ * once. What the recorded client asked again at once with another key is answered by what came for the last of them: a
+ * replay has no keys to change. Of the paths the one may have more in front, so that a replay needs no base URLs. Answers
+ * come in the recorded pieces, without delays; where the recorded client left, this one has to leave as well.
  * @returns a sender that fails with `failed_precondition` and the reason `CASSETTE_MISS` for a request that no unused
  * cassette answers; its message, below 2 KB, shows the nearest ones and where they differ.
  * @throws {AgentError} `invalid_request` for a directory that can't be read or has no cassette, and for a cassette that
@@ -216,11 +217,11 @@ function orUnusable<Value>(path: string, read: () => Value): Value {
   try {
     return read();
   } catch (cause) {
-    throw unusable(path, cause instanceof Error ? cause.message : String(cause), cause);
+    throw unusable(path, fileFault(cause), cause);
   }
 }
 
 function unusable(path: string, why: string, cause?: unknown): AgentError {
-  const message = `replay: ${path} can't be used: ${why}`;
+  const message = `replay (--replay, CODEAGENT_REPLAY): ${path} can't be used: ${why}`;
   return new AgentError("invalid_request", message, cause === undefined ? {} : { cause });
 }

@@ -83,7 +83,10 @@ describe("codeagent serve --record and --replay", { timeout: 40_000 }, () => {
     const folder = temporaryFolder(context);
     const cases = [
       { words: ["--record", "a", "--replay", "b"], says: /record and replay exclude each other/ },
-      { words: ["--replay", "nowhere"], says: /replay: .*nowhere can't be used/ },
+      {
+        words: ["--replay", "nowhere"],
+        says: /replay \(--replay, CODEAGENT_REPLAY\): .*nowhere can't be used: it does not exist\n$/,
+      },
     ];
     for (const { words, says } of cases) {
       const { exit, stderr } = await runToEnd(context, ["serve", "--port", "0", ...words], { folder });

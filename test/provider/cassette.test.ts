@@ -542,7 +542,7 @@ describe("files", limit, () => {
     for (const path of [directory, join(directory, "below"), "/proc/nowhere/below"]) {
       assert.throws(
         () => recordExchanges(answering([]), path, failOnReport),
-        (error) => agentError(error).message.startsWith(`record: ${path} can't be used (`),
+        (error) => agentError(error).message.startsWith(`record (--record, CODEAGENT_RECORD): ${path} can't be used: `),
       );
     }
   });
@@ -879,7 +879,7 @@ describe("a broken cassette is told at the start", limit, () => {
         (error) => {
           const { kind, message } = agentError(error);
           assert.equal(kind, "invalid_request");
-          assert.match(message, /^replay: .*b\.json can't be used: /);
+          assert.match(message, /^replay \(--replay, CODEAGENT_REPLAY\): .*b\.json can't be used: /);
           assert.match(message, says);
           return true;
         },
@@ -889,7 +889,10 @@ describe("a broken cassette is told at the start", limit, () => {
 
   test("and so is a directory without any, or none", (context) => {
     const directory = folder(context);
-    assert.throws(() => replayExchanges(directory), /replay: .*for this can't be used: ENOENT/);
+    assert.throws(
+      () => replayExchanges(directory),
+      /^AgentError: replay \(--replay, CODEAGENT_REPLAY\): [^ ]*for this can't be used: it does not exist$/,
+    );
     mkdirSync(directory, { recursive: true });
     writeFileSync(join(directory, ".0001-a.json.1.tmp"), "{");
     writeFileSync(join(directory, "notes.md"), "about these");

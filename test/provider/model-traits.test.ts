@@ -6,6 +6,7 @@ import { isJsonObject, objectOf, parseJson } from "../../src/dialect/json.ts";
 import { anthropic } from "../../src/provider/anthropic.ts";
 import { deepseek } from "../../src/provider/deepseek.ts";
 import { endpointOf, isConfigured } from "../../src/provider/endpoint.ts";
+import { forward } from "../../src/provider/forward.ts";
 import { kimi } from "../../src/provider/kimi.ts";
 import { openai } from "../../src/provider/openai.ts";
 import { openaiResponses } from "../../src/provider/openai-responses.ts";
@@ -202,6 +203,26 @@ test("a budget is sent to older Claude models and becomes an effort for newer on
   assert.deepEqual(sent(anthropic, "claude-opus-4-7", budget), { thinking: adaptive, effort: "medium" });
 });
 
+const textOnly = [
+  ...[
+    "gpt-3.5-turbo",
+    "gpt-3.5-turbo-0125",
+    "gpt-4",
+    "gpt-4-0613",
+    "gpt-4-32k",
+    "gpt-4-32k-0613",
+    "gpt-4-0125-preview",
+  ],
+  ...["gpt-4-turbo-preview", "o1-mini", "o1-mini-2024-09-12", "o1-preview", "o3-mini", "o3-mini-2025-01-31"],
+]
+  .map((model): readonly [ProviderSpec, string] => [openai, model])
+  .concat(
+    ["moonshot-v1-8k", "moonshot-v1-auto", "kimi-k2-0905-preview", "kimi-k2-turbo-preview", "kimi-k2-thinking"].map(
+      (model) => [kimi, model],
+    ),
+    ["claude-2", "claude-2.1", "claude-instant-1.2"].map((model) => [anthropic, model]),
+  );
+
 describe("features of single models", () => {
   const has = (spec: ProviderSpec, model: string, feature: Feature): boolean => {
     let found = spec.features.includes(feature);
@@ -223,6 +244,35 @@ describe("features of single models", () => {
     [anthropic, "claude-sonnet-4-5-20250929", "json_mode", true],
     [kimi, "moonshot-v1-8k", "thinking", false],
     [kimi, "kimi-k3", "thinking", true],
+    ...textOnly.flatMap(([spec, model]) => [
+      [spec, model, "vision", false] as const,
+      [spec, model, "streaming", true] as const,
+    ]),
+    ...["gpt-4-turbo", "gpt-4-turbo-2024-04-09", "gpt-4o", "gpt-4.1-mini", "o1", "o3", "o4-mini", "gpt-5.2"].map(
+      (model) => [openai, model, "vision", true] as const,
+    ),
+    [openai, "gpt-3.5-turbo", "files", false],
+    [openaiResponses, "o3-mini", "files", false],
+    [openai, "o3-mini", "tools", true],
+    [openai, "o3-mini", "json_mode", true],
+    [openai, "o1-mini", "tools", false],
+    [openai, "o1-mini", "json_mode", false],
+    [openai, "gpt-4o", "audio", false],
+    [openai, "gpt-5.2", "audio", false],
+    [openai, "gpt-4o-audio-preview", "audio", true],
+    [openai, "gpt-4o-mini-audio-preview-2024-12-17", "audio", true],
+    [openai, "gpt-audio", "audio", true],
+    [openai, "gpt-audio-mini", "vision", false],
+    [openai, "gpt-audio", "reasoning", false],
+    [openaiResponses, "gpt-audio", "audio", false],
+    [forward, "whatever", "audio", true],
+    [kimi, "moonshot-v1-32k-vision-preview", "vision", true],
+    [kimi, "kimi-k2.5", "vision", true],
+    [kimi, "kimi-k3", "vision", true],
+    [anthropic, "claude-3-haiku-20240307", "vision", true],
+    [anthropic, "claude-2.1", "tools", false],
+    [anthropic, "claude-instant-1.2", "files", false],
+    [anthropic, "claude-3-opus-20240229", "tools", true],
   ] as const) {
     test(`${spec.id}/${model} ${expected ? "has" : "lacks"} ${feature}`, () => {
       assert.equal(has(spec, model, feature), expected);
