@@ -2,7 +2,9 @@ import { randomBytes } from "node:crypto";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
+import type { NewSchedule, ScheduleChange, ScheduledRun, ScheduleFire, SchedulePosition } from "./schedule-store.ts";
 import { isDamage } from "./sqlite-damage.ts";
+import { SqliteSchedules, scheduleTables } from "./sqlite-schedules.ts";
 import {
   type AnsweredRequest,
   type Append,
@@ -139,13 +141,14 @@ export function createTables(database: DatabaseSync): void {
   const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
   const steps = Object.entries(migrations).filter(([to]) => Number(to) > version);
   const changes = steps.map(([, change]) => change).join("");
-  database.exec(`${schema} ${changes} pragma user_version = ${schemaVersion}`);
+  database.exec(`${schema} ${scheduleTables} ${changes} pragma user_version = ${schemaVersion}`);
 }
 
 class SqliteStore implements Store {
   readonly #database: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   readonly #commits: GroupCommit<Write>;
+  readonly #schedules: SqliteSchedules;
   readonly #replica = randomBytes(12).toString("hex");
   readonly shared = false;
   readonly #heldBack: readonly string[];
@@ -155,6 +158,15 @@ class SqliteStore implements Store {
     this.#database = database;
     this.#heldBack = heldBack;
     this.#commits = new GroupCommit((writes) => this.#commit(writes));
+    this.#schedules = new SqliteSchedules({
+      run: (sql, ...values) => this.#run(sql, ...values),
+      get: (sql, ...values) => this.#get(sql, ...values),
+      all: (sql, ...values) => this.#all(sql, ...values),
+      insertSession: (session) => void this.#insertSession(session, 1),
+      send: (entry) => this.#send(entry),
+      isNoted: (request) => this.#isNoted(request),
+      note: (request) => this.#note(request),
+    });
   }
 
   async start(listener: StoreListener): Promise<void> {
@@ -222,6 +234,7 @@ class SqliteStore implements Store {
       this.#note(answered);
       for (const table of ["events", "inbox", "blobs"])
         this.#run(`delete from ${table} where session_id = ?`, sessionId);
+      this.#schedules.breakSchedulesOf(sessionId);
       return true;
     });
   }
@@ -272,45 +285,7 @@ class SqliteStore implements Store {
   }
 
   send(entry: NewInboxEntry): Promise<SentEntry | "full" | undefined> {
-    return this.#write(entry.sessionId, () => {
-      const session = this.#get(
-        "select next_seq from sessions where id = ? and tenant = ?",
-        entry.sessionId,
-        entry.tenant,
-      );
-      if (session === undefined) return undefined;
-      const headSeq = numberOf(session, "next_seq") - 1;
-      const taken = this.#get(
-        "select turn_id, hash, first_seq from inbox where session_id = ? and key = ?",
-        entry.sessionId,
-        entry.key,
-      );
-      if (taken !== undefined) {
-        const firstSeq = taken["first_seq"] === null ? undefined : numberOf(taken, "first_seq");
-        return { inserted: false, turnId: textOf(taken, "turn_id"), hash: textOf(taken, "hash"), firstSeq, headSeq };
-      }
-      const waiting = this.#get(
-        "select count(*) as count from inbox where session_id = ? and kind = ? and taken_at is null",
-        entry.sessionId,
-        entry.kind,
-      );
-      if (numberOf(waiting, "count") >= entry.waitingLimit) return "full";
-      this.#run(
-        "insert into inbox (session_id, key, kind, turn_id, principal, body, hash, at) values (?, ?, ?, ?, ?, ?, ?, ?)",
-        entry.sessionId,
-        entry.key,
-        entry.kind,
-        entry.turnId,
-        entry.principal,
-        entry.body,
-        entry.hash,
-        entry.atMs,
-      );
-      this.#run("update sessions set runnable = 1 where id = ?", entry.sessionId);
-      if (entry.kind === "cancel")
-        this.#run("update sessions set deaths = 0, held_until = null where id = ?", entry.sessionId);
-      return { inserted: true, turnId: entry.turnId, hash: entry.hash, firstSeq: undefined, headSeq };
-    });
+    return this.#write(entry.sessionId, () => this.#send(entry));
   }
 
   async readInbox(sessionId: string): Promise<readonly InboxEntry[]> {
@@ -573,11 +548,91 @@ class SqliteStore implements Store {
     });
   }
 
+  createSchedule(schedule: NewSchedule, answered?: AnsweredRequest) {
+    return this.#write("", () => this.#schedules.create(schedule, answered));
+  }
+
+  async readSchedule(tenant: string, scheduleId: string) {
+    return this.#reading("", () => this.#schedules.read(tenant, scheduleId));
+  }
+
+  async listSchedules(tenant: string, sessionId: string, before: SchedulePosition | undefined, limit: number) {
+    return this.#reading("", () => this.#schedules.list(tenant, sessionId, before, limit));
+  }
+
+  pauseSchedule(change: ScheduleChange) {
+    return this.#write("", () => this.#schedules.pause(change));
+  }
+
+  resumeSchedule(change: ScheduleChange, nextMs: number | undefined) {
+    return this.#write("", () => this.#schedules.resume(change, nextMs));
+  }
+
+  deleteSchedule(change: ScheduleChange, answered?: AnsweredRequest) {
+    return this.#write("", () => this.#schedules.delete(change, answered));
+  }
+
+  async dueSchedules(untilMs: number, limit: number) {
+    return this.#reading("", () => this.#schedules.due(untilMs, limit));
+  }
+
+  fireSchedule(fire: ScheduleFire) {
+    return this.#write(fire.runs[0]?.command.sessionId ?? "", () => this.#schedules.fire(fire));
+  }
+
+  runSchedule(tenant: string, run: ScheduledRun, atMs: number) {
+    return this.#write(run.command.sessionId, () => this.#schedules.run(tenant, run, atMs));
+  }
+
+  async listScheduleRuns(tenant: string, scheduleId: string, before: number | undefined, limit: number) {
+    return this.#reading("", () => this.#schedules.runs(tenant, scheduleId, before, limit));
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     await this.#commits.settled();
     this.#closed = true;
     this.#database.close();
+  }
+
+  #send(entry: NewInboxEntry): SentEntry | "full" | undefined {
+    const session = this.#get(
+      "select next_seq from sessions where id = ? and tenant = ?",
+      entry.sessionId,
+      entry.tenant,
+    );
+    if (session === undefined) return undefined;
+    const headSeq = numberOf(session, "next_seq") - 1;
+    const taken = this.#get(
+      "select turn_id, hash, first_seq from inbox where session_id = ? and key = ?",
+      entry.sessionId,
+      entry.key,
+    );
+    if (taken !== undefined) {
+      const firstSeq = taken["first_seq"] === null ? undefined : numberOf(taken, "first_seq");
+      return { inserted: false, turnId: textOf(taken, "turn_id"), hash: textOf(taken, "hash"), firstSeq, headSeq };
+    }
+    const waiting = this.#get(
+      "select count(*) as count from inbox where session_id = ? and kind = ? and taken_at is null",
+      entry.sessionId,
+      entry.kind,
+    );
+    if (numberOf(waiting, "count") >= entry.waitingLimit) return "full";
+    this.#run(
+      "insert into inbox (session_id, key, kind, turn_id, principal, body, hash, at) values (?, ?, ?, ?, ?, ?, ?, ?)",
+      entry.sessionId,
+      entry.key,
+      entry.kind,
+      entry.turnId,
+      entry.principal,
+      entry.body,
+      entry.hash,
+      entry.atMs,
+    );
+    this.#run("update sessions set runnable = 1 where id = ?", entry.sessionId);
+    if (entry.kind === "cancel")
+      this.#run("update sessions set deaths = 0, held_until = null where id = ?", entry.sessionId);
+    return { inserted: true, turnId: entry.turnId, hash: entry.hash, firstSeq: undefined, headSeq };
   }
 
   #insertSession(session: NewSession, nextSeq: number): { created: boolean; session: StoredSession } {

@@ -1,3 +1,5 @@
+import type { ScheduleStore } from "./schedule-store.ts";
+
 /**
  * The memory of the service: sessions, their logs and their inboxes. Everything is bytes and numbers here; what they
  * mean is said in `convert`. SQLite and PostgreSQL are two drivers of this interface, held to one suite of tests.
@@ -5,7 +7,7 @@
  * Every method resolves when its effect is durable, and rejects with `AgentError` `resource_exhausted` when there is no
  * room and `unavailable` when the store can't be reached.
  */
-export interface Store {
+export interface Store extends ScheduleStore {
   /** Whether other processes work on the same sessions; `start` has to be called then before anything else. */
   readonly shared: boolean;
   /**
@@ -32,7 +34,10 @@ export interface Store {
     atMs: number,
     answered?: AnsweredRequest,
   ): Promise<boolean | "answered">;
-  /** Removes a session with its log, inbox and blobs; its owner is fenced from then on. Says whether it was there. */
+  /**
+   * Removes a session with its log, inbox and blobs; its owner is fenced from then on. Schedules that run in it are broken
+   * (`sessionGone`). Says whether it was there.
+   */
   deleteSession(tenant: string, sessionId: string, answered?: AnsweredRequest): Promise<boolean | "answered">;
   /**
    * Creates a session whose log is the first `throughSeq` events of the parent's, as far as they were not pruned. As
@@ -171,7 +176,12 @@ export function heldUntil(deaths: number, nowMs: number): number | undefined {
 }
 
 /** Events after which an owner has got somewhere. */
-export const progressKinds: ReadonlySet<string> = new Set(["step-finished", "tool-finished", "turn-finished"]);
+export const progressKinds: ReadonlySet<string> = new Set([
+  "step-finished",
+  "tool-finished",
+  "history-compacted",
+  "turn-finished",
+]);
 
 /** Events that a `block-stop` or a `tool-finished` stands for once their turn has finished. */
 export const deltaKinds: readonly string[] = ["block-start", "block-delta", "tool-output"];
