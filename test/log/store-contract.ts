@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
 import type { AnsweredRequest, Claim, NewInboxEntry, NewRequest, NewSession, Store } from "../../src/log/store.ts";
+import { scheduleContract } from "./schedule-contract.ts";
 
 /** What every store has to do; each driver runs the same suite. */
 export function storeContract(name: string, open: (context: TestContext) => Promise<Store>): void {
@@ -525,4 +526,6 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       await assert.rejects(store.createSession(session("two")), /closed/);
     });
   });
+
+  scheduleContract(name, open);
 }
