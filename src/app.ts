@@ -21,6 +21,7 @@ import { readPriceFile } from "./provider/price-file.ts";
 import { createProviderRegistry, type ProviderRegistry, type ResolvedModel } from "./provider/registry.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
 import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
+import { defaultStreamLimits } from "./rpc/chunk-stream.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
@@ -28,11 +29,14 @@ import { modelHandlers } from "./rpc/models.ts";
 import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
 import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
+import { OnceCalls } from "./rpc/once.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
 import { toolHandlers } from "./rpc/tools.ts";
 import { type RunningServer, startServer } from "./server.ts";
 import type { Model, Models } from "./session/models.ts";
 import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
+import { Requests } from "./session/requests.ts";
+import { Retention } from "./session/retention.ts";
 import { Sessions } from "./session/sessions.ts";
 import { summaryOfLog } from "./session/summary-of-log.ts";
 import { indexFunctions } from "./tool/function-index.ts";
@@ -167,19 +171,36 @@ export async function startApp({
       functions,
     };
     const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
-    const turns = turnCalls(sessions);
+    const requests = new Requests(store, now);
+    const once = new OnceCalls(requests);
+    const retention = new Retention({
+      store,
+      requests,
+      now,
+      deltasMs: config["retention.deltas_ms"],
+      everyMs: config["retention.sweep_ms"],
+      report,
+    });
+    undo.defer(() => retention.stop());
+    stopping.signal.addEventListener("abort", () => requests.stop(), { once: true });
+    const streamLimits = {
+      ...defaultStreamLimits,
+      slowReaderMs: config["limits.slow_reader_ms"],
+      slowReaderBytes: config["limits.slow_reader_bytes"],
+    };
+    const turns = turnCalls(sessions, streamLimits);
     const reportFault: ReportFault = (message, facts) => report("error", message, facts);
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
-        ...generateHandlers(turns, sessions, stopping.signal),
-        ...sessionHandlers(sessions, workspaceFrom, (name) => void registry.resolveAll(name)),
+        ...generateHandlers(turns, sessions, stopping.signal, streamLimits),
+        ...sessionHandlers(sessions, once, workspaceFrom, (name) => void registry.resolveAll(name)),
         ...pendingRequestHandlers(sessions),
         ...capabilityHandlers(capabilities),
       });
       const { featuresOf, validate } = registry;
       router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
       router.service(ToolService, {
-        ...toolHandlers(sessions, functions),
+        ...toolHandlers(sessions, once, functions),
         watchTools: methodToCome(ToolService.method.watchTools, "the set of tools does not change; call ListTools"),
       });
       registerServicesToCome(router);

@@ -174,6 +174,22 @@ export const settings = {
     0,
     "Context window of models whose own is unknown, in tokens; 0 for none: then they are asked until they refuse.",
   ),
+  "limits.slow_reader_ms": setting(
+    integer(0, 3_600_000),
+    30_000,
+    "How long the reader of a stream may take nothing before it is cut off; it can come back. 0 for as long as it likes.",
+  ),
+  "limits.slow_reader_bytes": setting(
+    integer(0, 1 << 30),
+    64 * 1024,
+    "As long as no more than so many bytes wait for it, it is not cut off.",
+  ),
+  "retention.deltas_ms": setting(
+    integer(0, Number.MAX_SAFE_INTEGER),
+    7 * 86_400_000,
+    "How long the pieces a turn was streamed in are kept after its end; its messages and results stay. 0 for ever.",
+  ),
+  "retention.sweep_ms": setting(integer(1, 86_400_000), 60_000, "How often what is too old is looked for."),
   "limits.drain_ms": setting(integer(0, 3_600_000), 30_000, "Time running turns get to finish at SIGTERM."),
 } as const;
 
@@ -271,6 +287,10 @@ export function readConfig(sources: ConfigSources): Config {
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "compaction.at_share": value("compaction.at_share", settings["compaction.at_share"]),
     "compaction.window_tokens": value("compaction.window_tokens", settings["compaction.window_tokens"]),
+    "limits.slow_reader_ms": value("limits.slow_reader_ms", settings["limits.slow_reader_ms"]),
+    "limits.slow_reader_bytes": value("limits.slow_reader_bytes", settings["limits.slow_reader_bytes"]),
+    "retention.deltas_ms": value("retention.deltas_ms", settings["retention.deltas_ms"]),
+    "retention.sweep_ms": value("retention.sweep_ms", settings["retention.sweep_ms"]),
     "limits.drain_ms": value("limits.drain_ms", settings["limits.drain_ms"]),
   };
 }

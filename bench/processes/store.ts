@@ -51,7 +51,7 @@ const ways: Record<string, () => Promise<() => Promise<void>>> = {
   },
   writer: async () => {
     const { sessionId, fence } = await ownedSession();
-    const writer = new LogWriter(storedLog(store, sessionId, fence, new Tail(0, 16)), 0, Date.now);
+    const writer = new LogWriter(storedLog(store, sessionId, fence, new Tail(0, 16, 65_536)), 0, Date.now);
     let index = 0;
     return async () => {
       // Deltas of one block would become one row.

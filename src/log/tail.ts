@@ -6,7 +6,9 @@ import type { LogRecord } from "../chat/log-event.ts";
  */
 export class Tail {
   readonly #keep: number;
-  #records: LogRecord[] = [];
+  readonly #keepBytes: number;
+  #records: { readonly record: LogRecord; readonly bytes: number }[] = [];
+  #bytes = 0;
   #headSeq: number;
   #ended: { error: Error | undefined } | undefined;
   #wake: (() => void) | undefined;
@@ -14,11 +16,13 @@ export class Tail {
 
   /**
    * @param headSeq the last event committed before this tail began to listen
-   * @param keep most events kept
+   * @param keep how many events are kept at least where there are that many; twice as many at most
+   * @param keepBytes about how many bytes of events are kept at most; one event is kept whatever its size
    */
-  constructor(headSeq: number, keep: number) {
+  constructor(headSeq: number, keep: number, keepBytes: number) {
     this.#headSeq = headSeq;
     this.#keep = keep;
+    this.#keepBytes = keepBytes;
   }
 
   get headSeq(): number {
@@ -30,10 +34,12 @@ export class Tail {
     for (const record of records) {
       if (record.seq <= this.#headSeq) continue;
       if (record.seq !== this.#headSeq + 1) throw new Error(`event ${record.seq} does not follow ${this.#headSeq}`);
-      this.#records.push(record);
+      const bytes = eventBytes(record);
+      this.#records.push({ record, bytes });
+      this.#bytes += bytes;
       this.#headSeq = record.seq;
     }
-    if (this.#records.length > this.#keep * 2) this.#records = this.#records.slice(-this.#keep);
+    if (this.#records.length > this.#keep * 2 || this.#bytes > this.#keepBytes) this.#drop();
     this.#notify();
   }
 
@@ -42,15 +48,37 @@ export class Tail {
     if (headSeq <= this.#headSeq) return;
     this.#headSeq = headSeq;
     this.#records = [];
+    this.#bytes = 0;
     this.#notify();
   }
 
-  /** The events after a cursor, or `undefined` when they are no longer kept here. */
-  after(seq: number): readonly LogRecord[] | undefined {
+  /**
+   * The events after a cursor, as many as make about `limitBytes` and at least one, or `undefined` when they are no longer
+   * kept here.
+   */
+  after(seq: number, limitBytes: number): readonly LogRecord[] | undefined {
     if (seq >= this.#headSeq) return [];
-    const first = this.#records[0];
-    if (first === undefined || seq + 1 < first.seq) return undefined;
-    return this.#records.slice(seq + 1 - first.seq);
+    const first = this.#records[0]?.record.seq;
+    if (first === undefined || seq + 1 < first) return undefined;
+    const records: LogRecord[] = [];
+    let size = 0;
+    for (let at = seq + 1 - first; at < this.#records.length && size < limitBytes; at++) {
+      const kept = this.#records[at];
+      if (kept === undefined) break;
+      records.push(kept.record);
+      size += kept.bytes;
+    }
+    return records;
+  }
+
+  /** Lets the oldest go, so many at once that it need not be done for every event. */
+  #drop(): void {
+    let from = Math.max(0, this.#records.length - this.#keep);
+    let bytes = this.#records.slice(from).reduce((sum, kept) => sum + kept.bytes, 0);
+    for (; bytes > this.#keepBytes / 2 && from < this.#records.length - 1; from++)
+      bytes -= this.#records[from]?.bytes ?? 0;
+    this.#records = this.#records.slice(from);
+    this.#bytes = bytes;
   }
 
   /** Tells the readers that nothing follows: with an error, they fail with it. */
@@ -77,4 +105,22 @@ export class Tail {
     this.#wake = undefined;
     this.#changed = undefined;
   }
+}
+
+/** About how much memory an event takes. */
+export function eventBytes(record: LogRecord): number {
+  const { event } = record;
+  const overhead = 200;
+  if (event.type === "tool-output") return overhead + event.text.length;
+  return overhead + textLength(event.type === "block-delta" ? event.delta : event);
+}
+
+/** All text in a value, in UTF-16 units. */
+function textLength(value: unknown): number {
+  if (typeof value === "string") return value.length;
+  if (value instanceof Uint8Array) return value.length;
+  if (typeof value !== "object" || value === null) return 0;
+  let length = 0;
+  for (const member of Object.values(value)) length += textLength(member);
+  return length;
 }

@@ -9,10 +9,11 @@ import { AgentError, invalidField } from "../chat/error.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import { turnRequestFromProto } from "../convert/proto/request.ts";
 import { turnAnswerToProto } from "../convert/proto/response.ts";
+import { isPruned } from "../session/follow-log.ts";
 import type { Sessions } from "../session/sessions.ts";
 import { foldTurnAnswer } from "../session/turn-answer.ts";
 import { theCaller } from "./caller.ts";
-import { chunkBatches, controlChunk } from "./chunk-stream.ts";
+import { chunkBatches, controlChunk, defaultStreamLimits, type StreamLimits } from "./chunk-stream.ts";
 import {
   checkLength,
   checkMessageCount,
@@ -22,7 +23,6 @@ import {
   sessionIdFrom,
 } from "./request-fields.ts";
 
-const silenceMs = 15_000;
 const maxToolsLength = 400_000;
 const maxNameLength = 256;
 
@@ -35,30 +35,34 @@ export interface TurnCalls {
 }
 
 /** What both ways into the service answer turns with; a signal ends the reading, with its reason. */
-export function turnCalls(sessions: Sessions): TurnCalls {
+export function turnCalls(sessions: Sessions, limits: StreamLimits = defaultStreamLimits): TurnCalls {
   return {
     async generate(request, signal) {
       const turn = await sessions.startTurn(theCaller, turnRequestFrom(request));
       const fold = foldTurnAnswer(turn.sessionId);
-      for await (const records of turn.read(signal)) for (const record of records) fold.add(record);
+      for await (const batch of turn.read(signal)) if (!isPruned(batch)) for (const record of batch) fold.add(record);
       if (fold.failure !== undefined) throw fold.failure;
       if (fold.answer === undefined) throw new AgentError("internal", `turn ${turn.turnId} ended without a last event`);
       return turnAnswerToProto(fold.answer);
     },
     async streamGenerate(request, signal) {
       const turn = await sessions.startTurn(theCaller, turnRequestFrom(request));
-      const events = turn.read(signal);
-      if (!turn.queued) return chunkBatches(turn.sessionId, events, silenceMs);
+      if (!turn.queued) return chunkBatches(turn.sessionId, turn, signal, limits);
       // So that the caller knows the id of a turn that has not begun, and can cancel it.
-      const value = { headSeq: BigInt(turn.headSeq), earliestSeq: BigInt(Math.min(1, turn.headSeq)) };
+      const value = { headSeq: BigInt(turn.headSeq), earliestSeq: BigInt(turn.earliestSeq) };
       const ready = controlChunk(turn.sessionId, { case: "streamReady", value }, turn.turnId);
-      return chunkBatches(turn.sessionId, events, silenceMs, ready);
+      return chunkBatches(turn.sessionId, turn, signal, limits, ready);
     },
   };
 }
 
 /** Turns and the streams of their events. */
-export function generateHandlers(turns: TurnCalls, sessions: Sessions, shuttingDown: AbortSignal) {
+export function generateHandlers(
+  turns: TurnCalls,
+  sessions: Sessions,
+  shuttingDown: AbortSignal,
+  limits: StreamLimits = defaultStreamLimits,
+) {
   return {
     generate: (request, context) => turns.generate(request, context.signal),
     async *streamGenerate(request, context) {
@@ -69,13 +73,12 @@ export function generateHandlers(turns: TurnCalls, sessions: Sessions, shuttingD
       const afterSeq = seqFrom(request.afterSeq, "after_seq");
       const log = await sessions.subscribe(theCaller, sessionId, afterSeq, request.follow);
       const signal = AbortSignal.any([context.signal, shuttingDown]);
-      const batches = log.read(signal);
+      const ready = controlChunk(sessionId, {
+        case: "streamReady",
+        value: { headSeq: BigInt(log.headSeq), earliestSeq: BigInt(log.earliestSeq) },
+      });
       try {
-        yield controlChunk(sessionId, {
-          case: "streamReady",
-          value: { headSeq: BigInt(log.headSeq), earliestSeq: BigInt(log.earliestSeq) },
-        });
-        for await (const chunks of chunkBatches(sessionId, batches, silenceMs)) yield* chunks;
+        for await (const chunks of chunkBatches(sessionId, log, signal, limits, ready)) yield* chunks;
       } catch (error) {
         if (!shuttingDown.aborted || context.signal.aborted) throw error;
         throw new AgentError("unavailable", "the server is shutting down; come back with the last seq you have", {
@@ -83,8 +86,6 @@ export function generateHandlers(turns: TurnCalls, sessions: Sessions, shuttingD
           detail: { retryable: true },
           retryAfterMs: 1000,
         });
-      } finally {
-        await batches.return(undefined);
       }
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;

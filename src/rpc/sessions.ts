@@ -2,8 +2,10 @@ import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
 import {
-  type CodeAgentService,
+  CancelTurnResponseSchema,
+  CodeAgentService,
   type CreateSessionRequest,
+  DeleteSessionResponseSchema,
   type Session,
   SessionSchema,
   type UpdateSessionRequest,
@@ -19,9 +21,11 @@ import {
   sessionConfigToProto,
 } from "../convert/proto/session-config.ts";
 import { usageToProto } from "../convert/proto/usage.ts";
+import type { NoteOf } from "../session/requests.ts";
 import type { Sessions, SessionView } from "../session/sessions.ts";
 import { ruleFault } from "../tool/permission.ts";
 import { theCaller } from "./caller.ts";
+import type { OnceCalls } from "./once.ts";
 import {
   checkLength,
   checkMapLength,
@@ -36,10 +40,12 @@ import {
 } from "./request-fields.ts";
 
 const maxPage = 1000;
+const methods = CodeAgentService.method;
 
 /** Sessions as resources. */
 export function sessionHandlers(
   sessions: Sessions,
+  once: OnceCalls,
   /** The real folder behind the one a request names; the server's own for an empty one. */
   workspaceFrom: (named: string) => Promise<string>,
   /** Refuses a model that can't be asked. */
@@ -52,8 +58,11 @@ export function sessionHandlers(
       checkMessageCount(request.initialMessages.length, "initial_messages");
       const config = configFrom(request);
       if (config.model !== "") checkModel(config.model);
-      const workspace = await workspaceFrom(config.workspace);
-      return sessionToProto(await sessions.create(theCaller, { ...config, workspace }, sessionId, requestId));
+      return once.change(methods.createSession, request, async (note) => {
+        const workspace = await workspaceFrom(config.workspace);
+        const whole = { ...config, workspace };
+        return sessionToProto(await sessions.create(theCaller, whole, sessionId, requestId, noteOfSession(note)));
+      });
     },
     async getSession(request) {
       return sessionToProto(await sessions.get(theCaller, sessionIdFrom(request.sessionId)));
@@ -75,26 +84,32 @@ export function sessionHandlers(
     },
     async updateSession(request) {
       const sessionId = sessionIdFrom(request.sessionId);
-      requestIdFrom(request.requestId);
       // The fields are checked by the same code as those of a new session.
       const given = configFrom(updateAsCreate(request));
       if (given.model !== "") checkModel(given.model);
       const change = (config: SessionConfig) => updatedConfig(config, given, request);
-      return sessionToProto(await sessions.update(theCaller, sessionId, change));
+      return once.change(methods.updateSession, request, async (note) =>
+        sessionToProto(await sessions.update(theCaller, sessionId, change, noteOfSession(note))),
+      );
     },
     async deleteSession(request) {
-      requestIdFrom(request.requestId);
-      await sessions.delete(theCaller, sessionIdFrom(request.sessionId));
-      return {};
+      const sessionId = sessionIdFrom(request.sessionId);
+      return once.change(methods.deleteSession, request, async (note) => {
+        const gone = create(DeleteSessionResponseSchema);
+        await sessions.delete(theCaller, sessionId, () => note(gone));
+        return gone;
+      });
     },
     async forkSession(request) {
       const throughSeq = request.throughSeq === undefined ? undefined : seqFrom(request.throughSeq, "through_seq");
-      return sessionToProto(
-        await sessions.fork(theCaller, sessionIdFrom(request.sessionId), throughSeq, {
-          sessionId: optionalSessionIdFrom(request.newSessionId, "new_session_id"),
-          title: request.title,
-          requestId: requestIdFrom(request.requestId),
-        }),
+      const sessionId = sessionIdFrom(request.sessionId);
+      const forked = {
+        sessionId: optionalSessionIdFrom(request.newSessionId, "new_session_id"),
+        title: request.title,
+        requestId: requestIdFrom(request.requestId),
+      };
+      return once.change(methods.forkSession, request, async (note) =>
+        sessionToProto(await sessions.fork(theCaller, sessionId, throughSeq, forked, noteOfSession(note))),
       );
     },
     async listMessages(request) {
@@ -111,8 +126,12 @@ export function sessionHandlers(
       };
     },
     async cancelTurn(request) {
-      const requestId = requestIdFrom(request.requestId);
-      return sessions.cancelTurn(theCaller, sessionIdFrom(request.sessionId), request.turnId ?? "", requestId);
+      const sessionId = sessionIdFrom(request.sessionId);
+      return once.change(methods.cancelTurn, request, async () => {
+        const requestId = requestIdFrom(request.requestId);
+        const said = await sessions.cancelTurn(theCaller, sessionId, request.turnId ?? "", requestId);
+        return create(CancelTurnResponseSchema, said);
+      });
     },
     async compactSession(request, context) {
       const { instructions } = request;
@@ -123,6 +142,11 @@ export function sessionHandlers(
       return { compacted: historyCompactedToProto(event), seq: BigInt(seq) };
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
+}
+
+/** Reads what a session is to be made of, as long as an answer can show it. */
+export function noteOfSession(note: NoteOf<Session>): NoteOf<SessionView> {
+  return (view) => note(sessionToProto(view));
 }
 
 function configFrom(request: CreateSessionRequest): SessionConfig {

@@ -1,6 +1,8 @@
+import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
-import type { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
+import { ExecuteToolResponseSchema, ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import { AgentError, invalidField } from "../chat/error.ts";
+import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import { checkRange } from "../convert/content-check.ts";
 import { countFromProto } from "../convert/proto/field.ts";
 import { longestTimeMs } from "../convert/proto/request.ts";
@@ -12,10 +14,11 @@ import type { FunctionCall, FunctionDefinition } from "../tool/function-provider
 import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { theCaller } from "./caller.ts";
-import { optionalSessionIdFrom, requestIdFrom } from "./request-fields.ts";
+import type { OnceCalls } from "./once.ts";
+import { optionalSessionIdFrom } from "./request-fields.ts";
 
 /** The server's own tools. */
-export function toolHandlers(sessions: Sessions, functions: () => Promise<FunctionIndex>) {
+export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: () => Promise<FunctionIndex>) {
   return {
     async listTools(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
@@ -34,33 +37,44 @@ export function toolHandlers(sessions: Sessions, functions: () => Promise<Functi
       };
     },
     async executeTool(request, context) {
-      requestIdFrom(request.requestId);
       const sessionId = optionalSessionIdFrom(request.sessionId);
       const timeoutMs = countFromProto(request.timeoutMs, "timeout_ms");
       checkRange(timeoutMs, 0, longestTimeMs, "timeout_ms");
-      const permissions = await sessions.permissions(theCaller, sessionId);
-      const { workspace } = permissions;
-      const index = await functions();
-      const { definition } = findTool(index, request.name);
-      const checked = checkArguments(definition, request.arguments);
-      // What can't run anyhow is refused by nobody: its result says why.
-      if (checked.ok) refuseUnlessAllowed(definition, findingFor(permissions, definition, checked.arguments));
-      const signals = [context.signal];
-      const limit = timeoutMs === undefined ? undefined : AbortSignal.timeout(timeoutMs);
-      if (limit !== undefined) signals.push(limit);
-      try {
-        const result = await runFunction(
-          index,
-          { name: request.name, argumentsText: request.arguments },
-          { sessionId, turnId: "", toolCallId: "", workspace, signal: AbortSignal.any(signals) },
-        );
-        return { result: toolResultToProto(result) };
-      } catch (error) {
-        if (limit?.aborted !== true || error !== limit.reason) throw error;
-        throw new AgentError("deadline", `${request.name} did not end within ${timeoutMs} ms; allow it more`, {
-          cause: error,
-        });
-      }
+      return once.execute(ToolService.method.executeTool, request, context.signal, async () => {
+        const permissions = await sessions.permissions(theCaller, sessionId);
+        const { workspace } = permissions;
+        const index = await functions();
+        const { definition } = findTool(index, request.name);
+        const checked = checkArguments(definition, request.arguments);
+        // What can't run anyhow is refused by nobody: its result says why.
+        if (checked.ok) refuseUnlessAllowed(definition, findingFor(permissions, definition, checked.arguments));
+        return {
+          isRepeatable: definition.readOnly,
+          interrupted: () => answerOf(toolFailure(interruptedText)),
+          async run(signal) {
+            const limit = timeoutMs === undefined ? undefined : AbortSignal.timeout(timeoutMs);
+            try {
+              const result = await runFunction(
+                index,
+                { name: request.name, argumentsText: request.arguments },
+                {
+                  sessionId,
+                  turnId: "",
+                  toolCallId: "",
+                  workspace,
+                  signal: limit === undefined ? signal : AbortSignal.any([signal, limit]),
+                },
+              );
+              return answerOf(result);
+            } catch (error) {
+              if (limit?.aborted !== true || error !== limit.reason) throw error;
+              throw new AgentError("deadline", `${request.name} did not end within ${timeoutMs} ms; allow it more`, {
+                cause: error,
+              });
+            }
+          },
+        };
+      });
     },
     async checkPermission(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
@@ -80,6 +94,12 @@ export function toolHandlers(sessions: Sessions, functions: () => Promise<Functi
       };
     },
   } satisfies Partial<ServiceImpl<typeof ToolService>>;
+}
+
+const interruptedText = "interrupted, outcome unknown: check what it did before trying again";
+
+function answerOf(result: ToolResult) {
+  return create(ExecuteToolResponseSchema, { result: toolResultToProto(result) });
 }
 
 function findTool(index: FunctionIndex, name: string): IndexedFunction {

@@ -1,6 +1,8 @@
 import { Tail } from "../log/tail.ts";
 
 const keptEvents = 4096;
+/** About how many bytes a tail keeps; who is further behind reads the store. */
+const keptBytes = 1024 * 1024;
 
 /** The tails of the sessions that somebody writes or reads here; a tail nobody holds is forgotten. */
 export class LiveTails {
@@ -8,7 +10,7 @@ export class LiveTails {
 
   /** Gets the tail of a session and holds it; call the returned `release` once. */
   hold(sessionId: string): { readonly tail: Tail; readonly release: () => void } {
-    const entry = this.#tails.get(sessionId) ?? { tail: new Tail(0, keptEvents), holders: 0 };
+    const entry = this.#tails.get(sessionId) ?? { tail: new Tail(0, keptEvents, keptBytes), holders: 0 };
     this.#tails.set(sessionId, entry);
     entry.holders++;
     let held = true;

@@ -48,7 +48,7 @@ export class OneOffTurn {
     this.sessionId = options.sessionId;
     this.turnId = options.turnId;
     this.#graceMs = options.graceMs;
-    this.tail = new Tail(0, Number.MAX_SAFE_INTEGER);
+    this.tail = new Tail(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
     this.#leaving = setTimeout(() => this.#abandon(), this.#graceMs); // until the first reader comes
     this.ended = this.#run(options, environment);
   }

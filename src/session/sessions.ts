@@ -1,17 +1,17 @@
 import { AgentError, invalidField } from "../chat/error.ts";
-import type { LogEvent, LogRecord, RequestAnswer } from "../chat/log-event.ts";
+import type { LogEvent, RequestAnswer } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import { type PermissionPolicy, plainPermissions, type SessionConfig } from "../chat/session-config.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
-import type { Tail } from "../log/tail.ts";
+import { eventBytes, type Tail } from "../log/tail.ts";
 import type { PermissionGrant } from "../tool/permission.ts";
 import { checkTurn } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
 import { encodeCompactionRequest } from "./compaction-request.ts";
-import { followLog, type ReadPage } from "./follow-log.ts";
+import { followLog, isPruned, type LogBatch, type LogPages } from "./follow-log.ts";
 import { grantsOf } from "./grants.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
@@ -19,6 +19,7 @@ import { loadState, logRecordFrom } from "./load-state.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
 import { type GivenAnswer, PendingRequests, type RequestPosition } from "./pending-requests.ts";
 import { requestHash } from "./request-hash.ts";
+import { type NoteOf, RequestAnsweredError } from "./requests.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
 import {
   heldBack,
@@ -70,20 +71,30 @@ export interface SessionPermissions {
   readonly workspace: string;
 }
 
-/** A turn that was admitted. */
-export interface AdmittedTurn {
+/** A part of a log that somebody reads. */
+export interface LogReading {
+  /** The log's last event when it was asked for. */
+  readonly headSeq: number;
+  /** From this event on nothing was pruned then; 0 for an empty log. */
+  readonly earliestSeq: number;
+  /**
+   * The events as they are committed.
+   * @param signal ends the reading; the generator then throws the signal's reason.
+   */
+  read(signal: AbortSignal): AsyncGenerator<LogBatch>;
+  /** About how many bytes of events come after a cursor, counted up to `most`. */
+  waitingBytes(afterSeq: number, most: number): Promise<number>;
+}
+
+/**
+ * A turn that was admitted, and its events, from `turn-started` to `turn-finished`. Leaving a one-off turn ends it after a
+ * grace time; other turns go on.
+ */
+export interface AdmittedTurn extends LogReading {
   readonly sessionId: string;
   readonly turnId: string;
   /** Another turn of the session runs or waits before it. */
   readonly queued: boolean;
-  /** The session's last event when the turn was admitted. */
-  readonly headSeq: number;
-  /**
-   * The events of this turn as they are committed, from `turn-started` to `turn-finished`. Leaving a one-off turn ends
-   * it after a grace time; other turns go on.
-   * @param signal ends the reading; the generator then throws the signal's reason.
-   */
-  read(signal: AbortSignal): AsyncGenerator<readonly LogRecord[]>;
 }
 
 /** All sessions of this process: resources, turns and readers. */
@@ -122,18 +133,21 @@ export class Sessions {
     config: SessionConfig,
     sessionId: string,
     requestId: string,
+    note: NoteOf<SessionView> = nothingToNote,
   ): Promise<SessionView> {
     const { messages, blobs } = separateLargeContent(config.initialMessages.map(withoutReservedMetadata));
     const small = { ...config, initialMessages: messages };
-    const { created, session } = await this.#store.createSession({
+    const session = {
       ...this.#newSession(principal, sessionId, requestId, { sessionId, config }),
       parentId: "",
       parentSeq: 0,
       config: encodeSessionConfig(small),
       summary: encodeSummary(summaryOf(emptyState(messages))),
       blobs,
-    });
-    return this.#createdView(created, session, requestId, requestHash({ sessionId, config }));
+    };
+    const made = await this.#store.createSession(session, note(viewOf(asStored(session, 0))));
+    if (made === "answered") throw new RequestAnsweredError();
+    return this.#createdView(made.created, made.session, requestId, requestHash({ sessionId, config }));
   }
 
   /** @throws {AgentError} `not_found`. */
@@ -157,19 +171,24 @@ export class Sessions {
     principal: Principal,
     sessionId: string,
     change: (config: SessionConfig) => SessionConfig,
+    note: NoteOf<SessionView> = nothingToNote,
   ): Promise<SessionView> {
     for (;;) {
       const stored = await this.#stored(principal, sessionId);
       const config = encodeSessionConfig(change(decodeSessionConfig(stored.config)));
-      if (await this.#store.updateConfig(sessionId, stored.configVersion, config, this.#environment.now())) {
-        return this.get(principal, sessionId);
-      }
+      const atMs = this.#environment.now();
+      const view = viewOf({ ...stored, config, updatedMs: atMs });
+      const done = await this.#store.updateConfig(sessionId, stored.configVersion, config, atMs, note(view));
+      if (done === "answered") throw new RequestAnsweredError();
+      if (done) return view;
     }
   }
 
   /** @throws {AgentError} `not_found`. */
-  async delete(principal: Principal, sessionId: string): Promise<void> {
-    if (!(await this.#store.deleteSession(principal.tenant, sessionId))) throw unknownSession(sessionId);
+  async delete(principal: Principal, sessionId: string, note: NoteOf<void> = nothingToNote): Promise<void> {
+    const done = await this.#store.deleteSession(principal.tenant, sessionId, note());
+    if (done === "answered") throw new RequestAnsweredError();
+    if (!done) throw unknownSession(sessionId);
     this.#workers.forget(sessionId);
   }
 
@@ -182,6 +201,7 @@ export class Sessions {
     sessionId: string,
     throughSeq: number | undefined,
     forked: { readonly sessionId: string; readonly title: string; readonly requestId: string },
+    note: NoteOf<SessionView> = nothingToNote,
   ): Promise<SessionView> {
     const parent = await this.#stored(principal, sessionId);
     const config = decodeSessionConfig(parent.config);
@@ -197,7 +217,7 @@ export class Sessions {
       );
     }
     const request = { sessionId, throughSeq, forked };
-    const done = await this.#store.forkSession(sessionId, through, {
+    const session = {
       ...this.#newSession(principal, forked.sessionId, forked.requestId, request),
       parentId: sessionId,
       parentSeq: through,
@@ -206,8 +226,10 @@ export class Sessions {
         summaryOf(state.turn === undefined ? state : await loadState(this.#store, sessionId, config, through)),
       ),
       blobs: [],
-    });
+    };
+    const done = await this.#store.forkSession(sessionId, through, session, note(viewOf(asStored(session, through))));
     if (done === undefined) throw unknownSession(sessionId);
+    if (done === "answered") throw new RequestAnsweredError();
     return this.#createdView(done.created, done.session, forked.requestId, requestHash(request));
   }
 
@@ -287,7 +309,8 @@ export class Sessions {
     if (sent.hash !== hash) throw otherPayload(requestId);
     this.#workers.wake(sessionId);
     const afterSeq = sent.firstSeq === undefined ? sent.headSeq : sent.firstSeq - 1;
-    for await (const records of this.#readSession(principal, sessionId, afterSeq, true, sent.headSeq, signal)) {
+    for await (const records of this.#readSession(principal, stored, afterSeq, true, sent.headSeq, signal)) {
+      if (isPruned(records)) continue;
       for (const { seq, event } of records)
         if (event.type === "history-compacted" && event.requestId === id) return { seq, event };
     }
@@ -335,7 +358,7 @@ export class Sessions {
     const meant = requestId === "" ? undefined : await command(`cancel-request:${requestId}`, next);
     const target = typeof meant === "object" ? meant.turnId : next;
     if (target !== running && !waiting.includes(target)) {
-      if (await this.#hadTurn(principal, sessionId, target, stored)) return { turnId: target, wasRunning: false };
+      if (await this.#hadTurn(principal, target, stored)) return { turnId: target, wasRunning: false };
       throw unknownTurn(target, sessionId);
     }
     await command(cancelKey(target), target);
@@ -387,15 +410,19 @@ export class Sessions {
    * Reads the log of a session from a cursor.
    * @throws {AgentError} `not_found`, `invalid_request` for a cursor beyond the head.
    */
-  async subscribe(principal: Principal, sessionId: string, afterSeq: number, follow: boolean) {
+  async subscribe(
+    principal: Principal,
+    sessionId: string,
+    afterSeq: number,
+    follow: boolean,
+  ): Promise<LogReading> {
     const oneOff = this.#oneOffs.get(principal.tenant, sessionId);
     if (oneOff !== undefined) {
       checkCursor(afterSeq, oneOff.tail.headSeq);
       const { tail } = oneOff;
       return {
         headSeq: tail.headSeq,
-        earliestSeq: Math.min(1, tail.headSeq),
-        read: (signal: AbortSignal) => readTail(tail, () => oneOff.enter(), noPage, afterSeq, follow, signal),
+        ...readingOf(tail, () => oneOff.enter(), afterSeq, follow),
       };
     }
     const stored = await this.#stored(principal, sessionId);
@@ -404,8 +431,9 @@ export class Sessions {
     checkCursor(afterSeq, stored.headSeq);
     return {
       headSeq: stored.headSeq,
-      earliestSeq: Math.min(1, stored.headSeq),
-      read: (signal: AbortSignal) => this.#readSession(principal, sessionId, afterSeq, follow, stored.headSeq, signal),
+      earliestSeq: earliestSeqOf(stored),
+      read: (signal: AbortSignal) => this.#readSession(principal, stored, afterSeq, follow, stored.headSeq, signal),
+      waitingBytes: this.#waitingBytes(sessionId),
     };
   }
 
@@ -528,8 +556,10 @@ export class Sessions {
       turnId: sent.turnId,
       queued: queued && sent.firstSeq === undefined,
       headSeq: sent.headSeq,
+      earliestSeq: earliestSeqOf(stored),
       read: (signal) =>
-        onlyTurn(sent.turnId, this.#readSession(principal, sessionId, afterSeq, true, sent.headSeq, signal)),
+        onlyTurn(sent.turnId, this.#readSession(principal, stored, afterSeq, true, sent.headSeq, signal)),
+      waitingBytes: this.#waitingBytes(sessionId),
     };
   }
 
@@ -551,13 +581,13 @@ export class Sessions {
       turnId,
       queued: false,
       headSeq: 0,
-      read: (signal) => readTail(tail, enter, noPage, 0, true, signal),
+      ...readingOf(tail, enter, 0, true),
     };
   }
 
   async *#readSession(
     principal: Principal,
-    sessionId: string,
+    { sessionId, prunedSeq }: StoredSession,
     afterSeq: number,
     follow: boolean,
     headSeq: number,
@@ -568,12 +598,22 @@ export class Sessions {
       // Deleted before the tail was held: nobody would ever end it.
       if (follow) await this.#stored(principal, sessionId);
       tail.advanceTo(headSeq);
-      const readPage = async (cursor: number, limit: number, limitBytes: number) =>
-        (await this.#store.readEvents(sessionId, cursor, limit, limitBytes)).map(logRecordFrom);
-      yield* followLog(tail, readPage, afterSeq, follow, signal);
+      const pages: LogPages = {
+        read: async (cursor, limit, limitBytes) =>
+          (await this.#store.readEvents(sessionId, cursor, limit, limitBytes)).map(logRecordFrom),
+        prunedSeq: async () => (await this.#stored(principal, sessionId)).prunedSeq,
+      };
+      yield* followLog(tail, pages, afterSeq, prunedSeq, follow, signal);
     } finally {
       release();
     }
+  }
+
+  #waitingBytes(sessionId: string): LogReading["waitingBytes"] {
+    return async (afterSeq, most) => {
+      const events = await this.#store.readEvents(sessionId, afterSeq, countedEvents, most);
+      return events.reduce((sum, event) => sum + event.body.length, 0);
+    };
   }
 
   /** Checks that the turn's models can do what it asks for, and gives their names. */
@@ -610,40 +650,41 @@ export class Sessions {
 
   async #hadTurn(
     principal: Principal,
-    sessionId: string,
     turnId: string,
-    { headSeq }: StoredSession,
+    stored: StoredSession,
   ): Promise<boolean> {
     const { signal } = new AbortController();
-    for await (const records of this.#readSession(principal, sessionId, 0, false, headSeq, signal)) {
-      if (records.some((record) => record.turnId === turnId)) return true;
+    for await (const records of this.#readSession(principal, stored, 0, false, stored.headSeq, signal)) {
+      if (!isPruned(records) && records.some((record) => record.turnId === turnId)) return true;
     }
     return false;
   }
 }
 
-/** Follows a log as somebody who counts: `enter` is called when the reading begins, what it returns when it ends. */
-async function* readTail(
-  tail: Tail,
-  enter: () => () => void,
-  readPage: ReadPage,
-  afterSeq: number,
-  follow: boolean,
-  signal: AbortSignal,
-): AsyncGenerator<readonly LogRecord[]> {
-  const leave = enter();
-  try {
-    yield* followLog(tail, readPage, afterSeq, follow, signal);
-  } finally {
-    leave();
-  }
+/** A log that is all in memory, whose readers count: `enter` is called when one begins, what it returns when it ends. */
+function readingOf(tail: Tail, enter: () => () => void, afterSeq: number, follow: boolean) {
+  return {
+    earliestSeq: Math.min(1, tail.headSeq),
+    async *read(signal: AbortSignal): AsyncGenerator<LogBatch> {
+      const leave = enter();
+      try {
+        yield* followLog(tail, noPages, afterSeq, 0, follow, signal);
+      } finally {
+        leave();
+      }
+    },
+    async waitingBytes(cursor: number, most: number): Promise<number> {
+      return (tail.after(cursor, most) ?? []).reduce((sum, record) => sum + eventBytes(record), 0);
+    },
+  };
 }
 
-async function* onlyTurn(
-  turnId: string,
-  batches: AsyncGenerator<readonly LogRecord[]>,
-): AsyncGenerator<readonly LogRecord[]> {
+async function* onlyTurn(turnId: string, batches: AsyncGenerator<LogBatch>): AsyncGenerator<LogBatch> {
   for await (const records of batches) {
+    if (isPruned(records)) {
+      yield records;
+      continue;
+    }
     const own = records.filter((record) => record.turnId === turnId);
     if (own.length > 0) yield own;
     if (own.at(-1)?.event.type === "turn-finished") return;
@@ -653,8 +694,37 @@ async function* onlyTurn(
 /** Most bytes of messages or sessions in one answer: shown twice, as blocks and as OpenAI shapes them, they still fit. */
 const maxPageBytes = 6 * 1024 * 1024;
 
-async function noPage(): Promise<readonly LogRecord[]> {
-  throw new AgentError("internal", "a one-off turn keeps its whole log");
+/** Most events looked at to count what waits for a reader. */
+const countedEvents = 4096;
+
+const noPages: LogPages = {
+  async read() {
+    throw new AgentError("internal", "a one-off turn keeps its whole log");
+  },
+  async prunedSeq() {
+    return 0;
+  },
+};
+
+function nothingToNote(): undefined {}
+
+/** What is stored of a session right after it was made. */
+function asStored(session: NewSession, headSeq: number): StoredSession {
+  const { atMs } = session;
+  return {
+    ...session,
+    configVersion: 1,
+    headSeq,
+    prunedSeq: 0,
+    waitingTurns: 0,
+    heldBack: false,
+    createdMs: atMs,
+    updatedMs: atMs,
+  };
+}
+
+function earliestSeqOf({ headSeq, prunedSeq }: StoredSession): number {
+  return headSeq === 0 ? 0 : prunedSeq + 1;
 }
 
 function viewOf(stored: StoredSession): SessionView {
