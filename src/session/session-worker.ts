@@ -173,7 +173,7 @@ export class SessionWorker {
     session.config = decodeSessionConfig(command.config); // it may have changed since the claim
     if (entry.kind === "compact") {
       await this.#compact(session, entry.key, command.body);
-      return this.#beginTurn(session, claim);
+      return !this.#handsOver && this.#beginTurn(session, claim);
     }
     this.#recordTurnStarted(session, entry, command.body);
     return true;
@@ -184,6 +184,7 @@ export class SessionWorker {
     this.#turn = { turnId: "", abort };
     try {
       if (this.#stopped !== undefined) throw this.#stopped;
+      if (this.#fenced !== undefined) throw this.#fenced;
       await compactOnRequest(session, decodeCompactionRequest(body), { takenKeys: [key] }, abort.signal);
       await session.writer.flushed();
     } finally {
