@@ -452,6 +452,11 @@ export class Sessions {
     this.#timers.end();
   }
 
+  /** Sessions that somebody works on in this process; one whose turn waits for an answer is not among them. */
+  get working(): number {
+    return this.#workers.size;
+  }
+
   get draining(): boolean {
     return this.#draining;
   }

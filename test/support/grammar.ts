@@ -8,12 +8,15 @@ interface OpenTurn {
   inStep: boolean;
   blockIndex: number;
   block: { readonly index: number; readonly type: string; text: string } | undefined;
-  calls: Map<string, "named" | "started" | "done">;
+  calls: Map<string, "named" | "asked" | "answered" | "started" | "done">;
+  /** The calls of the requests that wait for an answer, by the id of the request. */
+  requests: Map<string, string>;
 }
 
 /**
  * The automaton of the contract's grammar: `turn_started (step_started block* step_finished tool*)* turn_finished`,
- * blocks never interleave, one terminal event, `seq` without a gap, and each `block_stop` is what its deltas add up to.
+ * blocks never interleave, one terminal event, `seq` without a gap, and each `block_stop` is what its deltas add up to. What
+ * is asked about a call is asked before it starts, once, and answered before it starts or its turn goes on.
  * Feed it every chunk of a stream in order, then ask for the end.
  *
  * @param firstSeq the `seq` the first event has to have; by default whatever it has
@@ -51,6 +54,7 @@ export function grammarCheck(firstSeq?: bigint) {
             blockIndex: 0,
             block: undefined,
             calls: new Map(),
+            requests: new Map(),
           };
           return;
         case "stepStarted": {
@@ -59,6 +63,7 @@ export function grammarCheck(firstSeq?: bigint) {
           const next = !open.inStep && event.value.step === open.step + 1 && event.value.attempt === 1;
           assert.ok(again || next, `${at}: step ${event.value.step} attempt ${event.value.attempt} out of order`);
           for (const [id, state] of open.calls) assert.notEqual(state, "started", `${at} while call ${id} runs`);
+          assert.deepEqual([...open.requests.keys()], [], `${at} while requests wait`);
           open.step = event.value.step;
           open.attempt = event.value.attempt;
           open.inStep = true;
@@ -106,10 +111,10 @@ export function grammarCheck(firstSeq?: bigint) {
         case "toolStarted": {
           const open = inTurn(chunk);
           assert.ok(!open.inStep, `${at} inside a step`);
-          assert.equal(
-            open.calls.get(event.value.toolCallId),
-            "named",
-            `${at}: not a call of this answer, or begun twice`,
+          const state = open.calls.get(event.value.toolCallId);
+          assert.ok(
+            state === "named" || state === "answered",
+            `${at}: not a call of this answer, or begun twice, or not yet approved`,
           );
           open.calls.set(event.value.toolCallId, "started");
           return;
@@ -127,14 +132,35 @@ export function grammarCheck(firstSeq?: bigint) {
           const open = inTurn(chunk);
           assert.ok(!open.inStep, `${at} inside a step`);
           for (const [id, state] of open.calls) assert.notEqual(state, "started", `${at} while call ${id} runs`);
+          assert.deepEqual([...open.requests.keys()], [], `${at} while requests wait`);
           finished.add(open.turnId);
           turn = undefined;
           return;
         }
-        case "requestOpened":
-        case "requestResolved":
-          inTurn(chunk);
+        case "requestOpened": {
+          const open = inTurn(chunk);
+          const { requestId = "", toolCallId = "", kind, sessionId, turnId } = event.value.request ?? {};
+          assert.ok(!open.inStep, `${at} inside a step`);
+          assert.deepEqual([sessionId, turnId], [chunk.sessionId, chunk.turnId], `${at}: of another place`);
+          assert.equal(kind, "approval", `${at}: kind`);
+          assert.equal(
+            open.calls.get(toolCallId),
+            "named",
+            `${at}: not a call of this answer, or asked twice, or begun`,
+          );
+          assert.ok(requestId !== "" && !open.requests.has(requestId), `${at}: no id, or one that waits`);
+          open.calls.set(toolCallId, "asked");
+          open.requests.set(requestId, toolCallId);
           return;
+        }
+        case "requestResolved": {
+          const open = inTurn(chunk);
+          const toolCallId = open.requests.get(event.value.requestId);
+          assert.ok(toolCallId !== undefined, `${at}: no request ${event.value.requestId} waits`);
+          open.calls.set(toolCallId, "answered");
+          open.requests.delete(event.value.requestId);
+          return;
+        }
         case "historyCompacted":
         case "toolsChanged":
         case "notice":
