@@ -90,10 +90,11 @@ export async function chatCompletion(
   const { signal } = params;
   const stream = streamTurn(client, request, { ...resume, ...(signal === undefined ? {} : { signal }) });
   let createdMs = Date.now();
+  const isToldAnew = retellings();
   let fold: ReturnType<typeof foldTurnAnswer> | undefined;
   let turn: TurnPosition | undefined;
   for await (const chunk of stream) {
-    if (chunk.event.case === "resync") fold = undefined;
+    if (isToldAnew(chunk)) fold = undefined;
     if (chunk.seq === 0n || chunk.event.case === undefined) continue;
     turn = positionOf(chunk, request.requestId);
     if (chunk.event.case === "turnStarted") createdMs = timeOf(chunk) ?? createdMs;
@@ -127,9 +128,10 @@ export function streamChatCompletion(
   const { request, includeUsage, clientTools } = readParams(params);
   const { signal } = params;
   const stream = streamTurn(client, request, { ...resume, ...(signal === undefined ? {} : { signal }) });
+  const isToldAnew = retellings();
   let toChunks: ReturnType<typeof completionChunks> | undefined;
   return mapStream(stream, (chunk) => {
-    if (chunk.event.case === "resync") toChunks?.restart();
+    if (isToldAnew(chunk)) toChunks?.restart();
     if (chunk.seq === 0n || chunk.event.case === undefined) return [];
     toChunks ??= completionChunks({
       turnId: chunk.turnId,

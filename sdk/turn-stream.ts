@@ -49,6 +49,10 @@ interface Cursor {
   turnId: string;
   lastSeq: bigint;
   readonly requestId: string;
+  /** Up to this event the log has gaps: what lay in them was pruned. */
+  gapsUntilSeq: bigint;
+  /** The next event may be any: the server goes on with what it has, or tells the log anew. */
+  isResynced: boolean;
 }
 
 const defaultMaxTries = 5;
@@ -61,8 +65,10 @@ const cancelTimeoutMs = 5000;
 /**
  * Runs a turn and streams its events, from `turn_started` to `turn_finished`, each once and in order, whatever becomes of
  * the connection: a lost one is got back by cursor, or, where nothing had come yet, by asking again under the same
- * `request_id` (one is made where the request has none). Frames without `seq` are not shown, but for `resync`: forget
- * what was read, what follows stands for it. That a turn failed is said in `turn_finished` and not thrown.
+ * `request_id` (one is made where the request has none). Frames without `seq` are not shown, but for `resync`: pieces of the
+ * log are no longer there. What follows has gaps in `seq` up to the `earliest_seq` it names, and a `block_stop` says the whole
+ * of a block whose pieces are missing; where `seq` goes back, forget what was read, the log is told anew. That a turn failed
+ * is said in `turn_finished` and not thrown.
  *
  * Leaving the loop cancels a one-off turn (no `session_id`); the turn of a session goes on. `abort()` and the signal cancel
  * both. A turn that still waits behind another one in its session is known by no id yet: aborting cancels it only if it
@@ -92,7 +98,7 @@ export function followSession(
   options: FollowSessionOptions = {},
 ): AbortableStream<GenerateChunk> {
   const { sessionId, afterSeq = 0n, follow = true } = request;
-  const cursor: Cursor = { sessionId, turnId: "", lastSeq: afterSeq, requestId: "" };
+  const cursor = cursorAt(sessionId, "", afterSeq);
   const connect = (signal: AbortSignal) =>
     client.subscribeSession({ sessionId, afterSeq: cursor.lastSeq, follow }, { signal });
   return abortableStream((leaving) => readSession(connect, cursor, leaving, options), options.signal);
@@ -131,7 +137,7 @@ async function* readTurn(
 ): AsyncGenerator<GenerateChunk, void> {
   const { signal } = leaving;
   const oneOff = request.sessionId === "";
-  const cursor: Cursor = { sessionId: request.sessionId, turnId: "", lastSeq: 0n, requestId: request.requestId };
+  const cursor = cursorAt(request.sessionId, request.requestId, 0n);
   const reconnect = reconnecting(cursor, options, signal);
   let connection: Connection | undefined;
   let running = true;
@@ -217,16 +223,40 @@ async function learnTurn(connection: Connection, cursor: Cursor, limit: AbortSig
   }
 }
 
+function cursorAt(sessionId: string, requestId: string, lastSeq: bigint): Cursor {
+  return { sessionId, turnId: "", lastSeq, requestId, gapsUntilSeq: 0n, isResynced: false };
+}
+
 /** Moves the cursor; says whether the server is at work. */
 function note(chunk: GenerateChunk, cursor: Cursor, contiguous: boolean): boolean {
+  const { seq, event } = chunk;
   cursor.sessionId ||= chunk.sessionId;
-  if (chunk.event.case === "resync") cursor.lastSeq = 0n;
-  if (chunk.seq === 0n) return chunk.event.case !== "streamReady";
-  if (chunk.seq <= cursor.lastSeq || (contiguous && cursor.lastSeq !== 0n && chunk.seq !== cursor.lastSeq + 1n)) {
-    throw new LostConnectionError(`event ${chunk.seq} came after ${cursor.lastSeq}`);
+  if (event.case === "resync") {
+    cursor.gapsUntilSeq = event.value.earliestSeq;
+    cursor.isResynced = true;
   }
-  cursor.lastSeq = chunk.seq;
+  if (seq === 0n) return event.case !== "streamReady";
+  const isNext = seq === cursor.lastSeq + 1n || !contiguous || cursor.lastSeq === 0n || seq <= cursor.gapsUntilSeq;
+  if (!cursor.isResynced && (seq <= cursor.lastSeq || !isNext)) {
+    throw new LostConnectionError(`event ${seq} came after ${cursor.lastSeq}`);
+  }
+  cursor.isResynced = false;
+  cursor.lastSeq = seq;
   return true;
+}
+
+/**
+ * Tells of the events of a turn, in order, which of them is the first of the turn told anew: after a `resync` the server
+ * either goes on behind what was read, or begins again.
+ */
+export function retellings(): (chunk: GenerateChunk) => boolean {
+  let lastSeq = 0n;
+  return ({ seq }) => {
+    if (seq === 0n) return false;
+    const isAnew = seq <= lastSeq;
+    lastSeq = seq;
+    return isAnew;
+  };
 }
 
 function isShown(chunk: GenerateChunk): boolean {
