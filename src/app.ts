@@ -11,14 +11,14 @@ import { file_codeagent_v1_skill_service } from "../gen/codeagent/v1/skill_servi
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
+import { configuredModels } from "./configured-models.ts";
 import { makeDataDir } from "./data-dir.ts";
 import { dialects } from "./dialect/dialect.ts";
 import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import type { Store } from "./log/store.ts";
-import { createModelCatalog, type ModelCatalog } from "./provider/model-catalog.ts";
-import { readPriceFile } from "./provider/price-file.ts";
-import { createProviderRegistry, type ProviderRegistry, type ResolvedModel } from "./provider/registry.ts";
+import type { ModelCatalog } from "./provider/model-catalog.ts";
+import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
 import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { defaultStreamLimits } from "./rpc/chunk-stream.ts";
@@ -92,8 +92,6 @@ export async function startApp({
 }: AppOptions): Promise<App> {
   if (config.record !== "" && config.replay !== "")
     throw new Error("record and replay exclude each other; start the server with one of them");
-  const reportRecording = (message: string, error?: unknown) =>
-    report("warn", message, error === undefined ? {} : { error });
   const token = tokenFrom(config);
   const tls = tlsFrom(config);
   makeDataDir(config.data_dir);
@@ -105,26 +103,8 @@ export async function startApp({
     const path = join(config.data_dir, "codeagent.db");
     const opened = shared ? await openSharedStore(config) : openOrRescue({ path, report, summaryOfLog, now });
     const store = undo.adopt(opened, (held) => held.close());
-    const registry = undo.adopt(
-      createProviderRegistry({
-        env,
-        now,
-        settings: {
-          endpoints: config.providers,
-          dataDir: config.data_dir,
-          timeouts: {
-            connectMs: config["upstream.connect_timeout_ms"],
-            idleMs: config["upstream.idle_timeout_ms"],
-            totalMs: config["upstream.total_timeout_ms"],
-          },
-          circuit: { failures: config["circuit.failures"], openMs: config["circuit.open_ms"] },
-          ...(config.record === "" ? {} : { record: { directory: config.record, report: reportRecording } }),
-          ...(config.replay === "" ? {} : { replay: { directory: config.replay } }),
-          ...(config["scripted.file"] === "" ? {} : { scripted: { file: config["scripted.file"] } }),
-        },
-      }),
-      (opened) => opened.close(),
-    );
+    const { registry, catalog } = configuredModels(config, { env, now, report });
+    undo.defer(() => registry.close());
     const roots = config.workspace_roots.length === 0 ? [config.workspace] : config.workspace_roots;
     if (!existsSync(config.workspace))
       throw new Error(`workspace: ${config.workspace} does not exist; make it or name another`);
@@ -132,7 +112,6 @@ export async function startApp({
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
     const functions = () => indexFunctions([...added, local]);
-    const catalog = modelCatalogOf(config, registry);
     const models = modelsOf(registry, catalog, now);
     const windowTokens = config["compaction.window_tokens"];
     const environment: TurnEnvironment = {
@@ -314,12 +293,6 @@ function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => 
       return [modelOf(first), ...others.map(modelOf)];
     },
   };
-}
-
-function modelCatalogOf(config: Config, registry: ProviderRegistry): ModelCatalog {
-  const file = config["prices.file"];
-  const providers = registry.list().map(({ id }) => id);
-  return createModelCatalog(file === "" ? {} : { priceFile: readPriceFile(file, providers) });
 }
 
 /** @throws {Error} one sentence for the operator, when the database can't be used. */

@@ -1,8 +1,7 @@
 import { constants } from "node:fs";
 import { access, stat, statfs } from "node:fs/promises";
 import { createServer } from "node:net";
-import { dirname, join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
+import { dirname } from "node:path";
 import { rgPath } from "@vscode/ripgrep";
 import type { Config } from "../config.ts";
 import { createProviderRegistry, type ProviderInfo, type ProviderRegistry } from "../provider/registry.ts";
@@ -12,7 +11,7 @@ import { version } from "../version.ts";
 import { type ConfigFlags, configFrom } from "./config-flags.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { sentenceOf } from "./sentence.ts";
-import { dataDirOwner } from "./service.ts";
+import { dataDirOwner, isLocked } from "./service.ts";
 import { pageOn } from "./terminal.ts";
 
 export type DoctorFlags = ConfigFlags;
@@ -92,20 +91,6 @@ async function nearestExisting(path: string): Promise<string> {
   for (let place = path; ; place = dirname(place)) {
     const found = await stat(place).catch(() => undefined);
     if (found !== undefined || dirname(place) === place) return place;
-  }
-}
-
-/** Reading the lock file fails while a server has it. */
-function isLocked(dataDir: string): boolean {
-  let lock: DatabaseSync | undefined;
-  try {
-    lock = new DatabaseSync(join(dataDir, "lock"), { readOnly: true });
-    lock.exec("select count(*) from sqlite_master");
-    return false;
-  } catch (error) {
-    return sentenceOf(error).includes("locked");
-  } finally {
-    lock?.close();
   }
 }
 

@@ -8,7 +8,7 @@ import {
 } from "../../gen/codeagent/v1/model_service_pb.ts";
 import type { CodeAgentClient } from "../../sdk/index.ts";
 import type { TakenEnvironment } from "./secrets.ts";
-import { type ConnectionFlags, openService } from "./service.ts";
+import { type ConnectionFlags, openModelService } from "./service.ts";
 import { jsonLine, type Page, pageOn } from "./terminal.ts";
 
 export interface ModelsFlags extends ConnectionFlags {
@@ -16,6 +16,8 @@ export interface ModelsFlags extends ConnectionFlags {
   readonly validate?: boolean;
   readonly all?: boolean;
 }
+
+type ModelClient = Pick<CodeAgentClient, "models">;
 
 const pageSize = 1000;
 
@@ -29,24 +31,18 @@ export async function listModels(
   flags: ModelsFlags,
   taken: TakenEnvironment,
 ): Promise<number> {
-  await using service = await openService(flags, taken);
+  await using service = await openModelService(flags, taken);
   const page = pageOn(process.stdout);
-  if (flags.validate === true) return await validate(service.client, provider, flags, page);
+  if (flags.validate === true) return await validate(service, provider, flags, page);
   const isAll = flags.all === true || provider !== undefined;
   const models: Model[] = [];
-  for await (const model of modelsOf(service.client, provider ?? "", !isAll)) {
+  for await (const model of modelsOf(service, provider ?? "", !isAll)) {
     if (flags.json === true) page.write(jsonLine(toJson(ModelSchema, model)));
     else models.push(model);
   }
   if (flags.json === true) return 0;
   if (models.length > 0) writeTable(page, [heading, ...models.map(rowOf)]);
-  else
-    page.write(
-      provider === undefined
-        ? "no models are known of the providers that are configured; --all shows those of the others\n"
-        : `no models are known of ${provider}; any that it has can be asked as ${provider}/model\n`,
-      "dim",
-    );
+  else page.write(`${await whyNone(service, provider)}\n`, "dim");
   const sources = [...new Set(models.map(({ priceSource }) => priceSource))].filter((source) => source !== "");
   if (sources.length > 0)
     page.write(`\ndollars per million tokens; + means that long inputs cost more; from ${sources.join(", ")}\n`, "dim");
@@ -54,14 +50,14 @@ export async function listModels(
 }
 
 async function validate(
-  client: CodeAgentClient,
+  client: ModelClient,
   wanted: string | undefined,
   flags: ModelsFlags,
   page: Page,
 ): Promise<number> {
   const { providers } = await client.models.listProviders({});
   const asked = wanted === undefined ? providers.filter(({ configured }) => configured).map(({ id }) => id) : [wanted];
-  if (asked.length === 0 && flags.json !== true) page.write(`none is configured: ${namesOf(providers)}\n`, "dim");
+  if (asked.length === 0 && flags.json !== true) page.write(`${noneConfigured(providers)}\n`, "dim");
   let exitCode = 0;
   for (const id of asked) {
     const check = await client.models.validateProvider({ provider: id });
@@ -78,7 +74,7 @@ async function validate(
   return exitCode;
 }
 
-async function* modelsOf(client: CodeAgentClient, provider: string, configuredOnly: boolean): AsyncGenerator<Model> {
+async function* modelsOf(client: ModelClient, provider: string, configuredOnly: boolean): AsyncGenerator<Model> {
   let pageToken = "";
   do {
     const found = await client.models.listModels({ provider, configuredOnly, pageSize, pageToken });
@@ -130,8 +126,19 @@ function writeTable(page: Page, rows: readonly (readonly string[])[]): void {
   }
 }
 
-function namesOf(providers: readonly Provider[]): string {
-  return providers.map(({ id }) => id).join(", ");
+async function whyNone({ models }: ModelClient, provider: string | undefined): Promise<string> {
+  if (provider !== undefined)
+    return `no models are known of ${provider}; any that it has can be asked as ${provider}/model`;
+  const { providers } = await models.listProviders({});
+  return providers.some(({ configured }) => configured)
+    ? "no models are known of the providers that are configured; --all shows those of the others"
+    : `${noneConfigured(providers)}; --all shows the models there are`;
+}
+
+function noneConfigured(providers: readonly Provider[]): string {
+  const keys = [...new Set(providers.map(({ apiKeyEnv }) => apiKeyEnv))].filter((name) => name !== "");
+  const others = "FORWARD_BASE_URL for any compatible endpoint, or run codeagent login copilot";
+  return `no provider is configured; set one of ${keys.join(", ")}, or ${others}`;
 }
 
 function factsOf({ valid, state, message, latencyMs, upstreamStatus }: ValidateProviderResponse) {

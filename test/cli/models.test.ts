@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
-import { createServer } from "node:http";
+import { createServer, type ServerResponse } from "node:http";
 import { join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
-import { runToEnd, startServe, temporaryFolder } from "./start-codeagent.ts";
+import { runToEnd, start, startServe, temporaryFolder } from "./start-codeagent.ts";
 
 const key = "sk-never-to-be-seen";
 const prices = `
@@ -77,7 +77,7 @@ describe("codeagent models", { timeout: 60_000, concurrency: 2 }, () => {
     {
       words: ["models"],
       exit: 0,
-      stdout: /^no models are known of the providers that are configured; --all/,
+      stdout: /^no provider is configured; set one of .*OPENAI_API_KEY.*; --all shows the models there are\n$/,
       stderr: /^$/,
     },
     {
@@ -86,7 +86,12 @@ describe("codeagent models", { timeout: 60_000, concurrency: 2 }, () => {
       stdout: /^no models are known of forward; .*forward\/model$/m,
       stderr: /^$/,
     },
-    { words: ["models", "--validate"], exit: 0, stdout: /^none is configured: .*openai/, stderr: /^$/ },
+    {
+      words: ["models", "--validate"],
+      exit: 0,
+      stdout: /^no provider is configured; set one of .*OPENAI_API_KEY/,
+      stderr: /^$/,
+    },
     {
       words: ["models", "nobody"],
       exit: 1,
@@ -116,6 +121,28 @@ describe("codeagent models", { timeout: 60_000, concurrency: 2 }, () => {
     assert.deepEqual([exit, stderr], [0, ""]);
     assert.match(stdout, /^ok +openai answers and lists 1 model \(\d+ ms\)\nok +openai-responses answers and lists/);
     assert.doesNotMatch(stdout, /never-to-be-seen/);
+  });
+
+  test("asks the server that runs over the data directory, and leaves the directory to one that starts", async (context) => {
+    const { folder, env, script } = pricedFolder(context);
+    const called = Promise.withResolvers<ServerResponse>();
+    const slow = createServer((_, response) => called.resolve(response));
+    context.after(() => slow.close());
+    await new Promise<void>((listening) => slow.listen(0, "127.0.0.1", listening));
+    const address = slow.address();
+    assert.ok(typeof address === "object" && address !== null);
+    const FORWARD_BASE_URL = `http://127.0.0.1:${address.port}/v1`;
+    const asking = start(context, ["models", "forward", "--validate"], { folder, env: { FORWARD_BASE_URL } });
+    const response = await called.promise;
+    const server = await startServe(context, [], { folder, env, script });
+    response.writeHead(200, { "content-type": "application/json" }).end('{"data":[]}');
+    assert.equal(await asking.ended, 0);
+    assert.match(asking.stdout(), /^ok +forward answers and lists 0 models/);
+
+    const listed = await runToEnd(context, ["models", "scripted"], { folder });
+    assert.match(listed.stdout, /^scripted\/cheap/m);
+    server.child.kill("SIGTERM");
+    assert.equal(await server.ended, 0);
   });
 
   test("--validate exits 1 when one does not, also in JSON", async (context) => {
