@@ -81,6 +81,7 @@ export function appendStatement(appends: readonly Append[], stateVersion: number
       keys.map(({ sessionId }) => sessionId),
       keys.map(({ key }) => key),
       keys.map(({ atMs }) => atMs),
+      appends.map((append) => append.events.some(({ kind }) => kind === "turn-finished")),
     ],
   };
 }
@@ -92,8 +93,8 @@ export function appendStatement(appends: readonly Append[], stateVersion: number
 const appendSql = `
 with input as materialized (
   select * from unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::integer[],
-    $8::integer[], $9::boolean[], $10::bigint[], $11::boolean[]) as t (session_id, epoch, token, first_seq, count, at,
-    summary_start, summary_length, waits_changed, waiting_since, progress)),
+    $8::integer[], $9::boolean[], $10::bigint[], $11::boolean[], $28::boolean[]) as t (session_id, epoch, token, first_seq, count, at,
+    summary_start, summary_length, waits_changed, waiting_since, progress, finished)),
 locked as materialized (
   select s.id from codeagent.sessions s join input i on s.id = i.session_id and s.epoch = i.epoch and s.token = i.token
   order by s.id for update of s),
@@ -102,6 +103,7 @@ grown as (
     summary = case when i.summary_start is null then s.summary
       else substring($12::bytea from i.summary_start for i.summary_length) end,
     waiting_since = case when i.waits_changed then i.waiting_since else s.waiting_since end,
+    prune_at = case when i.finished then coalesce(s.prune_at, i.at) else s.prune_at end,
     deaths = case when i.progress then 0 else s.deaths end, state_version = greatest(s.state_version, $13::bigint)
   from input i join locked l on l.id = i.session_id
   where s.id = i.session_id and s.epoch = i.epoch and s.token = i.token

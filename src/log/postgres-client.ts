@@ -18,6 +18,9 @@ export interface Statement {
   readonly name?: string;
 }
 
+/** Runs one statement and gives its rows. */
+export type Ask = (sql: string, values?: readonly Value[]) => Promise<readonly Row[]>;
+
 export interface PostgresClientOptions {
   readonly url: string;
   readonly connections: number;
@@ -26,6 +29,9 @@ export interface PostgresClientOptions {
   /** Longest wait for a connection and for an answer. */
   readonly timeoutMs: number;
 }
+
+/** How long the database waits for our next statement in a transaction. */
+const idleMs = 5000;
 
 /** How often a statement that lost against another one is tried. */
 const attempts = 4;
@@ -56,16 +62,27 @@ export class PostgresClient {
     return this.#attempted(statements, true);
   }
 
-  /** One connection for several statements, each after what the one before said. Broken off, it is closed. */
-  async session<Result>(use: (run: (sql: string) => Promise<readonly Row[]>) => Promise<Result>): Promise<Result> {
-    const client = await this.#connect();
-    try {
-      const result = await use(async (sql) => (await client.query<Row>(sql)).rows);
-      client.release();
-      return result;
-    } catch (error) {
-      client.release(true);
-      throw postgresError(error);
+  /**
+   * One transaction of statements each of which may depend on what the one before said; done again from its beginning when
+   * another one got in its way. Frozen in the middle of it, we lose it.
+   */
+  async conversation<Result>(use: (ask: Ask) => Promise<Result>): Promise<Result> {
+    for (let attempt = 1; ; attempt++) {
+      const client = await this.#connect();
+      let broken = true;
+      try {
+        const begun = client.query(`begin; set local idle_in_transaction_session_timeout = ${idleMs}`);
+        begun.catch(() => undefined); // what comes next fails with it
+        const result = await use(async (sql, values) => (await client.query<Row>(sql, values && [...values])).rows);
+        await client.query("commit");
+        broken = false;
+        return result;
+      } catch (error) {
+        broken = !isOfStatement(error) || !(await rolledBack(client));
+        if (attempt >= attempts || !isPassing(error)) throw postgresError(error);
+      } finally {
+        client.release(broken);
+      }
     }
   }
 
@@ -114,6 +131,15 @@ export class PostgresClient {
     } catch (error) {
       throw postgresError(error);
     }
+  }
+}
+
+async function rolledBack(client: pg.PoolClient): Promise<boolean> {
+  try {
+    await client.query("rollback");
+    return true;
+  } catch {
+    return false;
   }
 }
 

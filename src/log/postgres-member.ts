@@ -61,6 +61,11 @@ export class Member {
     return this.#registered ? this.#id : undefined;
   }
 
+  /** Whether an id is, or was, this process's. */
+  isOwn(id: string): boolean {
+    return id === this.#id || this.#formerIds.includes(id);
+  }
+
   /** Whether there are other processes, as far as is known. */
   get hasOthers(): boolean {
     return this.#others > 0;

@@ -1,5 +1,7 @@
 import { AgentError } from "../chat/error.ts";
 import type { PostgresClient } from "./postgres-client.ts";
+import { requestTables } from "./postgres-requests.ts";
+import { scheduleTables } from "./postgres-schedules.ts";
 import { numberOf } from "./row.ts";
 
 /** Grows with every change of the tables. */
@@ -16,7 +18,7 @@ const migrationLock = "7165065840902893172";
 
 /** What brings tables of the version before up to each version. */
 const migrations: Readonly<Record<number, string>> = {
-  1: `
+  1: `${requestTables}${scheduleTables}
 create table codeagent.replicas (
   id text primary key, beat timestamptz not null, lock_key bigint, build text not null);
 create table codeagent.sessions (
@@ -24,7 +26,7 @@ create table codeagent.sessions (
   next_seq bigint not null, owner text, epoch bigint not null, token text not null, previous_token text not null,
   runnable integer not null, config bytea not null, config_version bigint not null, summary bytea not null,
   request_id text not null, request_hash text not null, created_at bigint not null, updated_at bigint not null,
-  wake_at bigint, waiting_since bigint, placement text not null, deaths bigint not null, held_until bigint,
+  wake_at bigint, waiting_since bigint, pruned_seq bigint not null, prune_at bigint, placement text not null, deaths bigint not null, held_until bigint,
   state_version bigint not null)
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create index sessions_by_age on codeagent.sessions (tenant, created_at, id);
@@ -33,6 +35,7 @@ create index sessions_runnable on codeagent.sessions (id) where runnable = 1;
 create index sessions_owned on codeagent.sessions (owner) where owner is not null;
 create index sessions_parked on codeagent.sessions (wake_at) where wake_at is not null;
 create index sessions_waiting on codeagent.sessions (tenant, waiting_since, id) where waiting_since is not null;
+create index sessions_to_prune on codeagent.sessions (prune_at) where prune_at is not null;
 create table codeagent.events (
   session_id text not null, seq bigint not null, epoch bigint not null, turn_id text not null, kind text not null,
   body bytea not null, at bigint not null, primary key (session_id, seq));
@@ -53,8 +56,7 @@ create table codeagent.blobs (
  */
 export async function migratePostgres(client: PostgresClient): Promise<void> {
   if ((await versionOf(client)) >= postgresSchemaVersion) return;
-  await client.session(async (run) => {
-    await run("begin");
+  await client.conversation(async (run) => {
     await run(`select pg_advisory_xact_lock(${migrationLock})`);
     // Reads the catalogue itself: what `to_regclass` found before the lock it may find again without looking.
     const [there] = await run(
@@ -72,7 +74,6 @@ export async function migratePostgres(client: PostgresClient): Promise<void> {
       await run(
         `update codeagent.schema_version set version = ${postgresSchemaVersion}, least_version = ${leastVersion}`,
       );
-    await run("commit");
   });
 }
 

@@ -2,24 +2,71 @@ import { randomBytes } from "node:crypto";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { appendRounds, appendStatement } from "./postgres-append.ts";
-import { isRefusal, PostgresClient, placeOf, postgresError, type Statement } from "./postgres-client.ts";
+import { type Ask, isRefusal, PostgresClient, placeOf, postgresError, type Statement } from "./postgres-client.ts";
 import { Member } from "./postgres-member.ts";
 import { type Notice, NoticeReceiver, NoticeSender } from "./postgres-notices.ts";
-import { migratePostgres, postgresSchemaVersion } from "./postgres-schema.ts";
-import { bytesOf, numberOf, type Row, textOf } from "./row.ts";
 import {
+  answerRequest,
+  deltas,
+  insertRequest,
+  pruneDeltas,
+  pruneRequests,
+  readRequest,
+  removeRequest,
+} from "./postgres-requests.ts";
+import {
+  breakSchedulesOf,
+  createSchedule,
+  deleteSchedule,
+  dueSchedules,
+  fireSchedule,
+  listScheduleRuns,
+  listSchedules,
+  pauseSchedule,
+  readSchedule,
+  resumeSchedule,
+  runSchedule,
+} from "./postgres-schedules.ts";
+import { migratePostgres, postgresSchemaVersion } from "./postgres-schema.ts";
+import {
+  copyLog,
+  createdFrom,
+  insertSession,
+  nowMs,
+  runnable,
+  selectCreated,
+  sendStatements,
+  sentFrom,
+  sessionColumns,
+  storedEvent,
+  storedSession,
+} from "./postgres-sessions.ts";
+import { bytesOf, numberOf, type Row, textOf } from "./row.ts";
+import type {
+  NewSchedule,
+  ScheduleChange,
+  ScheduledRun,
+  ScheduleFire,
+  SchedulePosition,
+  StoredSchedule,
+} from "./schedule-store.ts";
+import {
+  type AnsweredRequest,
   type Append,
   type Claim,
   type Fence,
   heldForGood,
   type InboxEntry,
   inboxKinds,
+  type MadeSession,
   type NewInboxEntry,
+  type NewRequest,
   type NewSession,
   type SentEntry,
   type SessionPosition,
   type Store,
   type StoredEvent,
+  type StoredRequest,
   type StoredSession,
   type StoreListener,
   stateVersion as stateVersionOfBuild,
@@ -50,14 +97,6 @@ export interface PostgresStoreOptions {
   /** Version of what this build writes; default that of this build. */
   readonly stateVersion?: number;
 }
-
-const nowMs = "(extract(epoch from clock_timestamp()) * 1000)::bigint";
-
-const sessionColumns = `id, parent_id, parent_seq, next_seq, config, config_version, summary, request_id, request_hash,
-  created_at, updated_at, held_until, (select count(*) from codeagent.inbox i
-  where i.session_id = s.id and i.taken_at is null and i.kind = 'turn') as waiting_turns`;
-
-const runnable = `runnable = 1 and owner is null and (held_until is null or held_until <= ${nowMs})`;
 
 /** Most sessions named to the listener at one look. */
 const namedSessions = 500;
@@ -142,9 +181,17 @@ class PostgresStore implements Store {
     await this.#member.join();
   }
 
-  async createSession(session: NewSession) {
-    const [made = [], rows = []] = await this.#transaction([insertSession(session, 1), selectCreated(session)]);
-    return createdFrom(session, made, rows);
+  createSession(session: NewSession): Promise<MadeSession>;
+  createSession(session: NewSession, answered: AnsweredRequest | undefined): Promise<MadeSession | "answered">;
+  async createSession(session: NewSession, answered?: AnsweredRequest): Promise<MadeSession | "answered"> {
+    if (answered === undefined) {
+      const [made = [], rows = []] = await this.#transaction([insertSession(session, 1), selectCreated(session)]);
+      return createdFrom(session, made, rows);
+    }
+    return this.#answered(answered, async (ask) => {
+      const created = await this.#insertSession(ask, session, 1);
+      return { result: created, done: created.created };
+    });
   }
 
   async readSession(tenant: string, sessionId: string): Promise<StoredSession | undefined> {
@@ -162,41 +209,62 @@ class PostgresStore implements Store {
     return rows.map(storedSession);
   }
 
-  async updateConfig(sessionId: string, seenVersion: number, config: Uint8Array, atMs: number): Promise<boolean> {
-    const rows = await this.#query(
-      `update codeagent.sessions set config = $3, config_version = config_version + 1, updated_at = $4
-        where id = $1 and config_version = $2 returning 1`,
-      [sessionId, seenVersion, config, atMs],
-    );
-    return rows.length > 0;
+  updateConfig(
+    sessionId: string,
+    seenVersion: number,
+    config: Uint8Array,
+    atMs: number,
+    answered?: AnsweredRequest,
+  ): Promise<boolean | "answered"> {
+    return this.#answered(answered, async (ask) => {
+      const rows = await ask(
+        `update codeagent.sessions set config = $3, config_version = config_version + 1, updated_at = $4
+          where id = $1 and config_version = $2 returning 1`,
+        [sessionId, seenVersion, config, atMs],
+      );
+      return { result: rows.length > 0, done: rows.length > 0 };
+    });
   }
 
-  async deleteSession(tenant: string, sessionId: string): Promise<boolean> {
-    // Nothing is removed of a session that is still there: another tenant's.
-    const gone = "session_id = $1 and not exists (select 1 from codeagent.sessions where id = $1)";
-    const [deleted = []] = await this.#transaction([
-      { sql: "delete from codeagent.sessions where id = $1 and tenant = $2 returning 1", values: [sessionId, tenant] },
-      ...["events", "inbox", "blobs"].map((table) => ({
-        sql: `delete from codeagent.${table} where ${gone}`,
-        values: [sessionId],
-      })),
-    ]);
-    if (deleted.length === 0) return false;
-    this.#owned.delete(sessionId);
-    this.#say("deleted", sessionId);
-    return true;
+  async deleteSession(tenant: string, sessionId: string, answered?: AnsweredRequest): Promise<boolean | "answered"> {
+    const deleted = await this.#answered(answered, async (ask) => {
+      const sql = "delete from codeagent.sessions where id = $1 and tenant = $2 returning 1";
+      if ((await ask(sql, [sessionId, tenant])).length === 0) return { result: false, done: false };
+      for (const table of ["events", "inbox", "blobs"])
+        await ask(`delete from codeagent.${table} where session_id = $1`, [sessionId]);
+      await breakSchedulesOf(ask, sessionId);
+      return { result: true, done: true };
+    });
+    if (deleted === true) {
+      this.#owned.delete(sessionId);
+      this.#say("deleted", sessionId);
+    }
+    return deleted;
   }
 
-  async forkSession(parentId: string, throughSeq: number, session: NewSession) {
-    const [parents = [], made = [], rows = []] = await this.#transaction([
-      {
-        sql: "select 1 from codeagent.sessions where id = $1 and tenant = $2 for share",
-        values: [parentId, session.tenant],
-      },
-      insertSession(session, throughSeq + 1, { parentId, throughSeq }),
-      selectCreated(session),
-    ]);
-    return parents.length === 0 ? undefined : createdFrom(session, made, rows);
+  forkSession(parentId: string, throughSeq: number, session: NewSession): Promise<MadeSession | undefined>;
+  forkSession(
+    parentId: string,
+    throughSeq: number,
+    session: NewSession,
+    answered: AnsweredRequest | undefined,
+  ): Promise<MadeSession | "answered" | undefined>;
+  forkSession(
+    parentId: string,
+    throughSeq: number,
+    session: NewSession,
+    answered?: AnsweredRequest,
+  ): Promise<MadeSession | "answered" | undefined> {
+    return this.#answered(answered, async (ask) => {
+      const sql = "select id, pruned_seq from codeagent.sessions where id = $1 and tenant = $2 for share";
+      const [parent] = await ask(sql, [parentId, session.tenant]);
+      if (parent === undefined) return { result: undefined, done: false };
+      const made = await this.#insertSession(ask, session, throughSeq + 1);
+      if (!made.created) return { result: made, done: false };
+      await copyLog(ask, parent, throughSeq, session.sessionId);
+      const [row] = await ask(`select ${sessionColumns} from codeagent.sessions s where id = $1`, [session.sessionId]);
+      return { result: row === undefined ? made : { created: true, session: storedSession(row) }, done: true };
+    });
   }
 
   /** In the order of the calls: on connections of their own they would overtake each other. */
@@ -219,34 +287,10 @@ class PostgresStore implements Store {
   }
 
   async #send(entry: NewInboxEntry): Promise<SentEntry | "full" | undefined> {
-    const { sessionId } = entry;
-    const [sessions = [], outcomes = []] = await this.#transaction([
-      {
-        // Senders take turns at the session's row, so that what the next statement counts is what is there.
-        sql: "select next_seq, owner, placement from codeagent.sessions where id = $1 and tenant = $2 for update",
-        values: [sessionId, entry.tenant],
-        name: "send-lock",
-      },
-      {
-        sql: sendSql,
-        values: [
-          ...[sessionId, entry.tenant, entry.key, entry.kind, entry.turnId, entry.principal, entry.body, entry.hash],
-          ...[entry.atMs, entry.waitingLimit],
-        ],
-        name: "send",
-      },
-    ]);
-    const [session] = sessions;
-    const [outcome] = outcomes;
-    if (session === undefined || outcome === undefined) return undefined;
-    const headSeq = numberOf(session, "next_seq") - 1;
-    if (outcome["turn_id"] !== null) {
-      const firstSeq = outcome["first_seq"] === null ? undefined : numberOf(outcome, "first_seq");
-      return { inserted: false, turnId: textOf(outcome, "turn_id"), hash: textOf(outcome, "hash"), firstSeq, headSeq };
-    }
-    if (outcome["added"] !== true) return "full";
-    this.#tellWhoeverWorks(sessionId, session["owner"], textOf(session, "placement"));
-    return { inserted: true, turnId: entry.turnId, hash: entry.hash, firstSeq: undefined, headSeq };
+    const [sessions = [], outcomes = []] = await this.#transaction(sendStatements(entry));
+    const sent = sentFrom(entry, sessions, outcomes);
+    if (typeof sent === "object" && sent.inserted) this.#tellWhoeverWorks(entry.sessionId, sessions[0]);
+    return sent;
   }
 
   async readInbox(sessionId: string): Promise<readonly InboxEntry[]> {
@@ -374,7 +418,9 @@ class PostgresStore implements Store {
     const rows = await this.#query(
       `select seq, body from (
           select seq, body, sum(octet_length(body)) over (order by seq) - octet_length(body) as bytes_before
-          from (select seq, body from codeagent.events where session_id = $1 and seq > $2 order by seq limit $3) page) page
+          from (select seq, body from codeagent.events where session_id = $1 and seq > $2
+            and not (kind in ${deltas} and seq <= (select pruned_seq from codeagent.sessions where id = $1))
+            order by seq limit $3) page) page
         where bytes_before < $4 order by seq`,
       [sessionId, afterSeq, limit, limitBytes],
       "read-events",
@@ -385,7 +431,7 @@ class PostgresStore implements Store {
   async readHistory(sessionId: string, afterSeq: number, limit: number): Promise<readonly StoredEvent[]> {
     const rows = await this.#query(
       `select seq, body from codeagent.events where session_id = $1 and seq > $2
-        and kind not in ('block-start', 'block-delta', 'tool-output') order by seq limit $3`,
+        and kind not in ${deltas} order by seq limit $3`,
       [sessionId, afterSeq, limit],
       "read-history",
     );
@@ -396,6 +442,92 @@ class PostgresStore implements Store {
     const sql = "select body from codeagent.blobs where session_id = $1 and digest = $2";
     const [row] = await this.#query(sql, [sessionId, digest]);
     return row === undefined ? undefined : bytesOf(row, "body");
+  }
+
+  readRequest(tenant: string, requestId: string): Promise<StoredRequest | undefined> {
+    return readRequest(this.#ask, tenant, requestId, (owner) => this.#member.isOwn(owner));
+  }
+
+  async beginRequest(request: NewRequest): Promise<StoredRequest | undefined> {
+    for (;;) {
+      if (await insertRequest(this.#ask, request, this.#memberId(), null)) return undefined;
+      const noted = await this.readRequest(request.tenant, request.requestId);
+      if (noted !== undefined) return noted; // else it was pruned at this moment
+    }
+  }
+
+  async answerRequest(answered: AnsweredRequest): Promise<void> {
+    if (await insertRequest(this.#ask, answered, this.#process, answered.answer)) return;
+    await answerRequest(this.#ask, answered);
+  }
+
+  pruneRequests(beforeMs: number, limit: number): Promise<number> {
+    return pruneRequests(this.#ask, beforeMs, limit);
+  }
+
+  pruneDeltas(finishedUntilMs: number, limit: number) {
+    return this.#client.conversation((ask) => pruneDeltas(ask, finishedUntilMs, limit));
+  }
+
+  createSchedule(schedule: NewSchedule, answered?: AnsweredRequest) {
+    return this.#answered(answered, async (ask) => {
+      const created = await createSchedule(ask, schedule);
+      const there = await readSchedule(ask, schedule.tenant, schedule.scheduleId);
+      return { result: { created, schedule: there }, done: created };
+    });
+  }
+
+  readSchedule(tenant: string, scheduleId: string) {
+    return readSchedule(this.#ask, tenant, scheduleId);
+  }
+
+  listSchedules(tenant: string, sessionId: string, before: SchedulePosition | undefined, limit: number) {
+    return listSchedules(this.#ask, tenant, sessionId, before, limit);
+  }
+
+  pauseSchedule(change: ScheduleChange) {
+    this.#checkOpen();
+    return this.#client.conversation((ask) => pauseSchedule(ask, change));
+  }
+
+  resumeSchedule(change: ScheduleChange, nextMs: number | undefined) {
+    this.#checkOpen();
+    return this.#client.conversation((ask) => resumeSchedule(ask, change, nextMs));
+  }
+
+  deleteSchedule(change: ScheduleChange, answered?: AnsweredRequest) {
+    return this.#answered(answered, async (ask) => {
+      const result = await deleteSchedule(ask, change);
+      return { result, done: result };
+    });
+  }
+
+  dueSchedules(untilMs: number, limit: number) {
+    return dueSchedules(this.#ask, untilMs, limit);
+  }
+
+  async fireSchedule(fire: ScheduleFire) {
+    this.#checkOpen();
+    const { tell, listed } = await this.#client.conversation(async (ask) => {
+      const target = this.#runTarget();
+      return { tell: target.tell, listed: await fireSchedule(ask, target, fire) };
+    });
+    tell();
+    return listed;
+  }
+
+  async runSchedule(tenant: string, run: ScheduledRun, atMs: number) {
+    this.#checkOpen();
+    const { tell, listed } = await this.#client.conversation(async (ask) => {
+      const target = this.#runTarget();
+      return { tell: target.tell, listed: await runSchedule(ask, target, tenant, run, atMs) };
+    });
+    tell();
+    return listed;
+  }
+
+  listScheduleRuns(tenant: string, scheduleId: string, before: number | undefined, limit: number) {
+    return listScheduleRuns(this.#ask, tenant, scheduleId, before, limit);
   }
 
   close(): Promise<void> {
@@ -451,10 +583,66 @@ class PostgresStore implements Store {
     return row;
   }
 
-  #tellWhoeverWorks(sessionId: string, owner: unknown, placement: string): void {
+  /** Does something once: if it is done, its answer is noted in the same transaction. */
+  #answered<Result>(
+    answered: AnsweredRequest | undefined,
+    act: (ask: Ask) => Promise<{ readonly result: Result; readonly done: boolean }>,
+  ): Promise<Result | "answered"> {
+    this.#checkOpen();
+    return this.#client.conversation(async (ask) => {
+      // Noted first, so that of two at the same moment one waits for the other.
+      if (answered !== undefined && !(await insertRequest(ask, answered, this.#memberId(), answered.answer)))
+        return "answered";
+      const { result, done } = await act(ask);
+      if (answered !== undefined && !done) await removeRequest(ask, answered);
+      return result;
+    });
+  }
+
+  async #insertSession(ask: Ask, session: NewSession, nextSeq: number): Promise<MadeSession> {
+    const insert = insertSession(session, nextSeq);
+    const made = await ask(insert.sql, insert.values);
+    const select = selectCreated(session);
+    return createdFrom(session, made, await ask(select.sql, select.values));
+  }
+
+  /** What runs of schedules put into the store, and afterwards whom to tell. */
+  #runTarget() {
+    const told = new Map<string, Row | undefined>();
+    return {
+      insertSession: async (ask: Ask, session: NewSession) => {
+        await this.#insertSession(ask, session, 1);
+      },
+      send: async (ask: Ask, entry: NewInboxEntry) => {
+        const [lock, insert] = sendStatements(entry);
+        const sessions = await ask(lock.sql, lock.values);
+        const sent = sentFrom(entry, sessions, await ask(insert.sql, insert.values));
+        if (typeof sent === "object" && sent.inserted) told.set(entry.sessionId, sessions[0]);
+        return sent;
+      },
+      tell: () => {
+        for (const [sessionId, session] of told) this.#tellWhoeverWorks(sessionId, session);
+      },
+    };
+  }
+
+  #memberId(): string {
+    const id = this.#member.id;
+    if (id !== undefined) return id;
+    throw new AgentError("unavailable", "the session store can't be reached reliably now; try again", {
+      reason: "STORE_FAILED",
+      retryAfterMs: 1000,
+      detail: { retryable: true },
+    });
+  }
+
+  /** @param session its row when the command came */
+  #tellWhoeverWorks(sessionId: string, session: Row | undefined): void {
+    const owner = session?.["owner"] ?? null;
+    const placement = session?.["placement"];
     if (owner !== null) {
       if (owner !== this.#member.id) this.#say("commanded", sessionId);
-    } else if (placement !== "" && !this.#placements.includes(placement)) {
+    } else if (typeof placement === "string" && placement !== "" && !this.#placements.includes(placement)) {
       this.#say("runnable", sessionId);
     }
   }
@@ -512,6 +700,8 @@ class PostgresStore implements Store {
     }
   }
 
+  readonly #ask: Ask = (sql, values) => this.#query(sql, values);
+
   #query(...query: Parameters<PostgresClient["query"]>) {
     this.#checkOpen();
     return this.#client.query(...query);
@@ -525,105 +715,6 @@ class PostgresStore implements Store {
   #checkOpen(): void {
     if (this.#closed !== undefined) throw new AgentError("unavailable", "the store is closed");
   }
-}
-
-const sendSql = `
-with known as (select turn_id, hash, first_seq from codeagent.inbox where session_id = $1 and key = $3),
-waiting as (select count(*) as count from codeagent.inbox where session_id = $1 and kind = $4 and taken_at is null),
-added as (
-  insert into codeagent.inbox (session_id, key, kind, turn_id, principal, body, hash, at)
-  select $1, $3, $4, $5, $6, $7, $8, $9 where exists (select 1 from codeagent.sessions where id = $1 and tenant = $2)
-    and not exists (select 1 from known) and (select count from waiting) < $10
-  returning 1),
-woken as (
-  update codeagent.sessions set runnable = 1, deaths = case when $4 = 'cancel' then 0 else deaths end,
-    held_until = case when $4 = 'cancel' then null else held_until end
-  where id = $1 and exists (select 1 from added))
-select (select turn_id from known) as turn_id, (select hash from known) as hash,
-  (select first_seq from known) as first_seq, exists (select 1 from added) as added`;
-
-function insertSession(
-  session: NewSession,
-  nextSeq: number,
-  from?: { readonly parentId: string; readonly throughSeq: number },
-): Statement {
-  const copied =
-    from === undefined
-      ? ""
-      : `, events as (insert into codeagent.events (session_id, seq, epoch, turn_id, kind, body, at)
-          select made.id, seq, 0, turn_id, kind, body, at from made, codeagent.events
-          where session_id = $17 and seq <= $18::bigint),
-        blobs as (insert into codeagent.blobs (session_id, digest, body)
-          select made.id, digest, body from made, codeagent.blobs where session_id = $17 on conflict do nothing)`;
-  return {
-    sql: `with made as (insert into codeagent.sessions (id, tenant, parent_id, parent_seq, next_seq, owner, epoch, token,
-          previous_token, runnable, config, config_version, summary, request_id, request_hash, created_at, updated_at,
-          placement, deaths, state_version)
-        select $1, $2, $3, $4::bigint, $5::bigint, null, 0, '', '', 0, $6::bytea, 1, $7::bytea, $8, $9, $10::bigint,
-          $10::bigint, $11, 0, $12::bigint
-        where ${from === undefined ? "true" : "exists (select 1 from codeagent.sessions where id = $17 and tenant = $2)"}
-        on conflict do nothing returning id),
-      own as (insert into codeagent.blobs (session_id, digest, body)
-        select made.id, b.digest, substring($13::bytea from b.start for b.length)
-        from made, unnest($14::text[], $15::integer[], $16::integer[]) as b (digest, start, length) on conflict do nothing)
-      ${copied} select id from made`,
-    values: [
-      ...[session.sessionId, session.tenant, session.parentId, session.parentSeq, nextSeq, session.config],
-      ...[session.summary, session.requestId, session.requestHash, session.atMs, session.placement ?? ""],
-      stateVersionOfBuild,
-      Buffer.concat(session.blobs.map(({ body }) => body)),
-      session.blobs.map(({ digest }) => digest),
-      startsOf(session.blobs.map(({ body }) => body)),
-      session.blobs.map(({ body }) => body.length),
-      ...(from === undefined ? [] : [from.parentId, from.throughSeq]),
-    ],
-  };
-}
-
-/** Positions in the run of all bytes, counted from 1. */
-function startsOf(bodies: readonly Uint8Array[]): number[] {
-  let next = 1;
-  return bodies.map((body) => {
-    next += body.length;
-    return next - body.length;
-  });
-}
-
-/** The session there is now: the one its request made, else the one that has the id. */
-function selectCreated({ sessionId, tenant, requestId }: NewSession): Statement {
-  return {
-    sql: `select ${sessionColumns} from codeagent.sessions s
-      where id = $1 or (tenant = $2 and request_id = $3 and request_id <> '')
-      order by tenant = $2 and request_id = $3 and request_id <> '' desc limit 1`,
-    values: [sessionId, tenant, requestId],
-  };
-}
-
-function createdFrom(session: NewSession, made: readonly Row[], [row]: readonly Row[]) {
-  if (row === undefined) throw new AgentError("internal", `session ${session.sessionId} was written and is not there`);
-  return { created: made.length > 0, session: storedSession(row) };
-}
-
-function storedSession(row: Row): StoredSession {
-  return {
-    sessionId: textOf(row, "id"),
-    parentId: textOf(row, "parent_id"),
-    parentSeq: numberOf(row, "parent_seq"),
-    config: bytesOf(row, "config"),
-    configVersion: numberOf(row, "config_version"),
-    summary: bytesOf(row, "summary"),
-    headSeq: numberOf(row, "next_seq") - 1,
-    requestId: textOf(row, "request_id"),
-    requestHash: textOf(row, "request_hash"),
-    waitingTurns: numberOf(row, "waiting_turns"),
-    heldBack: row["held_until"] === heldForGood,
-    createdMs: numberOf(row, "created_at"),
-    updatedMs: numberOf(row, "updated_at"),
-  };
-}
-
-function storedEvent(row: Row): StoredEvent {
-  return { seq: numberOf(row, "seq"), body: bytesOf(row, "body") };
 }
 
 function openingError(url: string, error: unknown): Error {
