@@ -205,6 +205,42 @@ describe("streamTurn", { timeout: 20_000 }, () => {
     assert.equal(said, "ab");
   });
 
+  test("what follows a resync may have gaps up to where it says, and answers are whole", async () => {
+    const whole = (seq: number, said: string) =>
+      chunk(seq, { case: "blockStop", value: { index: 0, block: { block: { case: "text", value: { text: said } } } } });
+    const pruned = chunk(0, { case: "resync", value: { reason: "PRUNED", earliestSeq: 9n } }, "");
+    const plays: Play[] = [
+      [started(1), step(2), text(4, "a"), cut()],
+      [ready, pruned, cut()],
+      [ready, pruned, whole(6, "abc"), finished(8)],
+    ];
+    const first = scriptedServer(...plays);
+    const { options } = noted();
+    const seqs = [1, 2, 4, -1, -1, 6, 8];
+    assert.deepEqual(await seqsOf(streamTurn(first.client, { sessionId: "s1" }, options)), seqs);
+    assert.deepEqual(
+      first.subscribes.map(({ afterSeq }) => afterSeq),
+      [4n, 4n],
+    );
+    const second = scriptedServer(...plays);
+    const params = { messages: [{ role: "user" as const, content: "x" }], session_id: "s1" };
+    let said = "";
+    for await (const one of streamChatCompletion(second.client, params, options))
+      said += one.choices[0]?.delta.content ?? "";
+    assert.equal(said, "abc");
+  });
+
+  test("a gap beyond what was pruned is a lost connection", async () => {
+    const pruned = chunk(0, { case: "resync", value: { reason: "PRUNED", earliestSeq: 5n } }, "");
+    const server = scriptedServer(
+      [started(1), cut()],
+      [ready, pruned, step(3), text(6, "a"), finished(7)],
+      [ready, text(4, "a"), finished(5)],
+    );
+    const { options } = noted();
+    assert.deepEqual(await seqsOf(streamTurn(server.client, { sessionId: "s1" }, options)), [1, -1, 3, 4, 5]);
+  });
+
   test("tries are counted anew after each event, and bounded between them", async () => {
     const server = scriptedServer(
       [cut()],

@@ -3053,7 +3053,7 @@ export type GenerateChunk = Message$1<"codeagent.v1.GenerateChunk"> & {
     case: "keepAlive";
   } | {
     /**
-     * Control: the cursor is unknown or its range was pruned.
+     * Control: pieces of the log after the cursor were pruned.
      *
      * @generated from field: codeagent.v1.Resync resync = 32;
      */
@@ -3216,7 +3216,7 @@ export type GenerateChunkJson = {
   keepAlive?: KeepAliveJson;
 
   /**
-   * Control: the cursor is unknown or its range was pruned.
+   * Control: pieces of the log after the cursor were pruned.
    *
    * @generated from field: codeagent.v1.Resync resync = 32;
    */
@@ -4388,7 +4388,8 @@ export const ToolsChangedSchema: GenMessage<ToolsChanged, {jsonType: ToolsChange
   messageDesc(file_codeagent_v1_code_agent, 46);
 
 /**
- * A warning a person should see.
+ * A warning a person should see. Without `seq` it is said to one reader only: `SLOW_READER` warns that the stream is about to
+ * be ended, with UNAVAILABLE and `lastSeq` in the error's metadata, because nothing of it is taken.
  *
  * @generated from message codeagent.v1.Notice
  */
@@ -4424,7 +4425,8 @@ export type Notice = Message$1<"codeagent.v1.Notice"> & {
 };
 
 /**
- * A warning a person should see.
+ * A warning a person should see. Without `seq` it is said to one reader only: `SLOW_READER` warns that the stream is about to
+ * be ended, with UNAVAILABLE and `lastSeq` in the error's metadata, because nothing of it is taken.
  *
  * @generated from message codeagent.v1.Notice
  */
@@ -4800,20 +4802,21 @@ export const KeepAliveSchema: GenMessage<KeepAlive, {jsonType: KeepAliveJson}> =
   messageDesc(file_codeagent_v1_code_agent, 52);
 
 /**
- * The cursor is unknown or its range was pruned: forget what was read, what follows stands for it.
+ * Pieces of the log after the cursor were pruned: `seq` has gaps up to `earliest_seq`, and a `block_stop` says the whole of a
+ * block whose pieces are missing. Where `seq` goes back instead, forget what was read: the log is told anew.
  *
  * @generated from message codeagent.v1.Resync
  */
 export type Resync = Message$1<"codeagent.v1.Resync"> & {
   /**
-   * Why.
+   * Why: `PRUNED`.
    *
    * @generated from field: string reason = 1;
    */
   reason: string;
 
   /**
-   * Sequence number of the first event that is still there as it was.
+   * Sequence number of the first event from which on nothing is missing.
    *
    * @generated from field: uint64 earliest_seq = 2;
    */
@@ -4821,20 +4824,21 @@ export type Resync = Message$1<"codeagent.v1.Resync"> & {
 };
 
 /**
- * The cursor is unknown or its range was pruned: forget what was read, what follows stands for it.
+ * Pieces of the log after the cursor were pruned: `seq` has gaps up to `earliest_seq`, and a `block_stop` says the whole of a
+ * block whose pieces are missing. Where `seq` goes back instead, forget what was read: the log is told anew.
  *
  * @generated from message codeagent.v1.Resync
  */
 export type ResyncJson = {
   /**
-   * Why.
+   * Why: `PRUNED`.
    *
    * @generated from field: string reason = 1;
    */
   reason?: string;
 
   /**
-   * Sequence number of the first event that is still there as it was.
+   * Sequence number of the first event from which on nothing is missing.
    *
    * @generated from field: uint64 earliest_seq = 2;
    */
