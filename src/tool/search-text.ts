@@ -1,9 +1,9 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { toolFailure } from "../chat/tool-result.ts";
 import { oneLine } from "./bounded-text.ts";
 import { type LocalFunction, textArgument } from "./local-function.ts";
 import { type PathFilter, pathGlob } from "./path-glob.ts";
+import { firstFileDescriptor, spawnSupervised } from "./supervise.ts";
 import { walkFiles } from "./walk-files.ts";
 import { TooSlow } from "./within-time.ts";
 import { nothingForPathError, type OpenedBeneath, openBeneath, openChild } from "./workspace.ts";
@@ -149,44 +149,32 @@ async function* search(
 ): AsyncGenerator<string, void, undefined> {
   const program = await searchProgram(pattern);
   signal.throwIfAborted();
-  // The descriptors begin at 3, after the standard ones.
-  const names = files.map((_, index) => `${descriptorDirectory}/${index + 3}`);
+  const names = files.map((_, index) => `${descriptorDirectory}/${firstFileDescriptor + index}`);
   const paths = new Map(names.map((name, index) => [name, oneLine(files[index]?.path ?? name)]));
   const options = ["--no-config", "--json", "--threads=1", "--crlf", `--max-count=${maxMatches}`, "--no-messages"];
   const limits = ["--regex-size-limit=32M", "--dfa-size-limit=64M"];
-  const child = spawn(
+  const search = spawnSupervised(
     program,
     [...options, ...limits, "-e", pattern, "--", ...(names.length === 0 ? ["/dev/null"] : names)],
-    {
-      cwd: "/",
-      env: { LC_ALL: "C.UTF-8" },
-      stdio: ["ignore", "pipe", "pipe", ...files.map((file) => file.handle.fd)],
-      detached: true,
-    },
+    { cwd: "/", env: { LC_ALL: "C.UTF-8", PATH: "/usr/bin:/bin" }, files: files.map((file) => file.handle.fd) },
   );
-  const kill = () => killGroup(child);
-  const ended = new Promise<number | null>((resolve, reject) => {
-    child.once("error", reject);
-    child.once("close", resolve);
-  });
-  ended.catch(() => {});
   let complaint = "";
-  child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+  search.stderr.setEncoding("utf8").on("data", (text: string) => {
     if (complaint.length < complaintLimitCharacters) complaint += text;
   });
-  signal.addEventListener("abort", kill, { once: true });
+  const stop = () => void search.stop();
+  signal.addEventListener("abort", stop, { once: true });
   try {
-    yield* linesFound(recordsOf(child.stdout ?? [], left), paths);
-    const code = await ended.catch(() => {
+    yield* linesFound(recordsOf(search.stdout, left), paths);
+    const code = await search.ended.catch(() => {
       throw new SearchError("the search program could not be started");
     });
     signal.throwIfAborted();
     if (code !== 0 && code !== 1 && complaint !== "") throw new SearchError(patternComplaint(pattern, complaint));
-    if (code === null) throw new SearchError("the search program was stopped from outside");
+    if (code > 128) throw new SearchError("the search program was stopped from outside");
   } finally {
-    signal.removeEventListener("abort", kill);
-    kill();
-    await ended.catch(() => {});
+    signal.removeEventListener("abort", stop);
+    await search.stop();
   }
 }
 
@@ -201,15 +189,6 @@ async function searchProgram(pattern: string): Promise<string> {
     return (await import("@vscode/ripgrep")).rgPath;
   } catch {
     throw new SearchError("searching is not available: this server has no search program for its platform");
-  }
-}
-
-function killGroup(child: ChildProcess): void {
-  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
-  try {
-    process.kill(-child.pid, "SIGKILL");
-  } catch {
-    // It has just ended.
   }
 }
 
