@@ -149,7 +149,8 @@ export function noteOfSession(note: NoteOf<Session>): NoteOf<SessionView> {
   return (view) => note(sessionToProto(view));
 }
 
-function configFrom(request: CreateSessionRequest): SessionConfig {
+/** Reads what a session is to be made of, as long as an answer can show it. */
+export function configFrom(request: CreateSessionRequest): SessionConfig {
   const config = sessionConfigFromProto(request);
   checkLength(config.title, 1000, "title");
   checkLength(config.systemPrompt, 256 * 1024, "system_prompt");

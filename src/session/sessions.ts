@@ -410,12 +410,7 @@ export class Sessions {
    * Reads the log of a session from a cursor.
    * @throws {AgentError} `not_found`, `invalid_request` for a cursor beyond the head.
    */
-  async subscribe(
-    principal: Principal,
-    sessionId: string,
-    afterSeq: number,
-    follow: boolean,
-  ): Promise<LogReading> {
+  async subscribe(principal: Principal, sessionId: string, afterSeq: number, follow: boolean): Promise<LogReading> {
     const oneOff = this.#oneOffs.get(principal.tenant, sessionId);
     if (oneOff !== undefined) {
       checkCursor(afterSeq, oneOff.tail.headSeq);
@@ -435,6 +430,22 @@ export class Sessions {
       read: (signal: AbortSignal) => this.#readSession(principal, stored, afterSeq, follow, stored.headSeq, signal),
       waitingBytes: this.#waitingBytes(sessionId),
     };
+  }
+
+  /**
+   * Checks that a turn's models can do what it asks for, and gives their names.
+   * @param config of its session; absent for a one-off turn
+   * @throws {AgentError} as `startTurn` for what can't be asked.
+   */
+  async admit(request: TurnRequest, config: SessionConfig | undefined): Promise<string> {
+    const name = this.#modelName(request.model || config?.model || "");
+    await checkTurn(request, this.#environment.models.find(name), config?.budget);
+    return name;
+  }
+
+  /** A turn was put into a session's inbox by other means: it begins at once, or when there is room. */
+  wake(sessionId: string): void {
+    this.#workers.wakeInTurn(sessionId);
   }
 
   /** Refuses new turns, lets running ones finish, and leaves those that do not within the grace time for the next start. */
@@ -538,7 +549,7 @@ export class Sessions {
       const spent = spentBySession(config, stored);
       if (spent !== undefined) throw budgetError(sessionId, spent);
       if (stored.heldBack) throw heldBack(sessionId);
-      const model = await this.#admit(request, config);
+      const model = await this.admit(request, config);
       if (!queued) this.#checkRoom();
       if (!queued) this.#admitting++;
       sent = await send(encodeTurnRequest({ ...request, model }), maxQueuedTurns).finally(() => {
@@ -571,7 +582,7 @@ export class Sessions {
   async #startOneOff(principal: Principal, request: TurnRequest, hash: string): Promise<AdmittedTurn> {
     let turn = this.#oneOffs.known(principal.tenant, request, hash);
     if (turn === undefined) {
-      const model = await this.#admit(request, undefined);
+      const model = await this.admit(request, undefined);
       // It may have come once more meanwhile.
       turn = this.#oneOffs.known(principal.tenant, request, hash);
       if (turn === undefined) {
@@ -621,13 +632,6 @@ export class Sessions {
     };
   }
 
-  /** Checks that the turn's models can do what it asks for, and gives their names. */
-  async #admit(request: TurnRequest, config: SessionConfig | undefined): Promise<string> {
-    const name = this.#modelName(request.model || config?.model || "");
-    await checkTurn(request, this.#environment.models.find(name), config?.budget);
-    return name;
-  }
-
   /** What is named, or the server's default. */
   #modelName(named: string): string {
     const name = named || this.#options.defaultModel;
@@ -653,11 +657,7 @@ export class Sessions {
     return stored;
   }
 
-  async #hadTurn(
-    principal: Principal,
-    turnId: string,
-    stored: StoredSession,
-  ): Promise<boolean> {
+  async #hadTurn(principal: Principal, turnId: string, stored: StoredSession): Promise<boolean> {
     const { signal } = new AbortController();
     for await (const records of this.#readSession(principal, stored, 0, false, stored.headSeq, signal)) {
       if (!isPruned(records) && records.some((record) => record.turnId === turnId)) return true;

@@ -103,6 +103,12 @@ export class Workers {
     if (this.has(sessionId) || this.size < this.#environment.limits.maxTurnsInFlight) this.wake(sessionId);
   }
 
+  /** Sees to it that somebody works on a session, when there is room for it. */
+  wakeInTurn(sessionId: string): void {
+    if (this.has(sessionId) || this.size < this.#environment.limits.maxTurnsInFlight) this.wake(sessionId);
+    else if (!this.#toRecover.includes(sessionId)) this.#toRecover.push(sessionId);
+  }
+
   /** A command came from elsewhere for a session that is worked on here. */
   commanded(sessionId: string): void {
     const working = this.#entries.get(sessionId);

@@ -21,14 +21,17 @@ export function scheduleContract(name: string, open: (context: TestContext) => P
     ...{ misfirePolicy: "one", body: bytes(`body of ${scheduleId}`), nextMs: 60_000, atMs: 1000 },
     ...more,
   });
-  const run = (scheduleId: string, key: string, more: Partial<ScheduledRun> & { sessionId?: string } = {}) => {
-    const { sessionId = "one", ...rest } = more;
-    const command = {
-      ...{ sessionId, tenant: "default", key, kind: "turn", turnId: `turn-${key}`, principal: "somebody" },
-      ...{ body: bytes("body"), hash: "", atMs: 60_000, waitingLimit: 16 },
-    } as const;
-    const common = { runId: `run-${key}`, scheduleId, trigger: "cron", scheduledMs: 60_000, givesWay: false } as const;
-    return { ...common, command, ...rest } satisfies ScheduledRun;
+  const run = (
+    scheduleId: string,
+    key: string,
+    { sessionId = "one", ...more }: Partial<Omit<ScheduledRun, "command">> & { readonly sessionId?: string } = {},
+  ): ScheduledRun => {
+    const kind = "turn" as const;
+    const entry = { sessionId, tenant: "default", key, kind, turnId: `turn-${key}`, principal: "somebody" };
+    const command = { ...entry, body: bytes("body"), hash: "", atMs: 60_000, waitingLimit: 16 };
+    const trigger = "cron" as const;
+    const common = { runId: `run-${key}`, scheduleId, trigger, scheduledMs: 60_000, givesWay: false };
+    return { ...common, command, ...more };
   };
   const fire = (store: Store, scheduleId: string, runs: readonly ScheduledRun[], seenMs = 60_000, error = "") =>
     store.fireSchedule({

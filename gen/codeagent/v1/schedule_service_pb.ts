@@ -38,6 +38,7 @@ export type CreateScheduleRequest = Message<"codeagent.v1.CreateScheduleRequest"
 
   /**
    * When to run, as five cron fields: minute, hour, day of the month, month, day of the week; for example `0 9 * * 1-5`.
+   * Where both kinds of days are limited, either of them is enough. Once a minute is the most.
    *
    * @generated from field: string cron = 3;
    */
@@ -45,7 +46,8 @@ export type CreateScheduleRequest = Message<"codeagent.v1.CreateScheduleRequest"
 
   /**
    * Time zone the fields are read in, as an IANA name, for example `Europe/Berlin`; empty means `UTC`. A time that a
-   * clock change skips is run right after the change, one that comes twice is run the first time.
+   * clock change skips is run right after the change, one that comes twice is run the first time; with a `*` or a `/` in
+   * the minute or the hour, each time is run that the clock shows.
    *
    * @generated from field: string time_zone = 4;
    */
@@ -96,16 +98,18 @@ export type CreateScheduleRequest = Message<"codeagent.v1.CreateScheduleRequest"
   options?: GenerateOptions | undefined;
 
   /**
-   * What is done about times that passed while no server ran: `one` (default) runs once for all of them, `all` runs each
-   * of them, oldest first, up to 100, `none` runs nothing.
+   * What is done about times that passed by a minute or more while no server ran: `one` (default) runs once for all of
+   * them, the one that is due now included, `all` runs each of them, oldest first, but no more than the last 100, `none`
+   * runs nothing.
    *
    * @generated from field: string misfire_policy = 10;
    */
   misfirePolicy: string;
 
   /**
-   * What is done when a time comes while the run before still goes on: `queue` (default) runs it afterwards, `skip` lists
-   * it as `skipped`.
+   * What is done when a time comes while the run before still goes on: `queue` (default) runs it afterwards, or beside it
+   * where each run has a session of its own, `skip` lists it as `skipped`. When too many turns wait in the session, a run is
+   * `skipped` as well.
    *
    * @generated from field: string overlap_policy = 11;
    */
@@ -148,6 +152,7 @@ export type CreateScheduleRequestJson = {
 
   /**
    * When to run, as five cron fields: minute, hour, day of the month, month, day of the week; for example `0 9 * * 1-5`.
+   * Where both kinds of days are limited, either of them is enough. Once a minute is the most.
    *
    * @generated from field: string cron = 3;
    */
@@ -155,7 +160,8 @@ export type CreateScheduleRequestJson = {
 
   /**
    * Time zone the fields are read in, as an IANA name, for example `Europe/Berlin`; empty means `UTC`. A time that a
-   * clock change skips is run right after the change, one that comes twice is run the first time.
+   * clock change skips is run right after the change, one that comes twice is run the first time; with a `*` or a `/` in
+   * the minute or the hour, each time is run that the clock shows.
    *
    * @generated from field: string time_zone = 4;
    */
@@ -197,16 +203,18 @@ export type CreateScheduleRequestJson = {
   options?: GenerateOptionsJson;
 
   /**
-   * What is done about times that passed while no server ran: `one` (default) runs once for all of them, `all` runs each
-   * of them, oldest first, up to 100, `none` runs nothing.
+   * What is done about times that passed by a minute or more while no server ran: `one` (default) runs once for all of
+   * them, the one that is due now included, `all` runs each of them, oldest first, but no more than the last 100, `none`
+   * runs nothing.
    *
    * @generated from field: string misfire_policy = 10;
    */
   misfirePolicy?: string;
 
   /**
-   * What is done when a time comes while the run before still goes on: `queue` (default) runs it afterwards, `skip` lists
-   * it as `skipped`.
+   * What is done when a time comes while the run before still goes on: `queue` (default) runs it afterwards, or beside it
+   * where each run has a session of its own, `skip` lists it as `skipped`. When too many turns wait in the session, a run is
+   * `skipped` as well.
    *
    * @generated from field: string overlap_policy = 11;
    */
@@ -334,7 +342,7 @@ export type Schedule = Message<"codeagent.v1.Schedule"> & {
   metadata: { [key: string]: string };
 
   /**
-   * `active`, `paused` or `broken` (its session is gone; `error` says more).
+   * `active`, `paused` or `broken` (nothing can run, as when its session is gone; `error` says more).
    *
    * @generated from field: string state = 13;
    */
@@ -474,7 +482,7 @@ export type ScheduleJson = {
   metadata?: { [key: string]: string };
 
   /**
-   * `active`, `paused` or `broken` (its session is gone; `error` says more).
+   * `active`, `paused` or `broken` (nothing can run, as when its session is gone; `error` says more).
    *
    * @generated from field: string state = 13;
    */
@@ -917,7 +925,7 @@ export type ScheduleRun = Message<"codeagent.v1.ScheduleRun"> & {
   scheduleId: string;
 
   /**
-   * Why it ran: `cron`, `misfire` (its time passed while no server ran) or `call` (RunSchedule).
+   * Why it ran: `cron`, `misfire` (its time passed by a minute or more while no server ran) or `call` (RunSchedule).
    *
    * @generated from field: string trigger = 3;
    */
@@ -945,7 +953,8 @@ export type ScheduleRun = Message<"codeagent.v1.ScheduleRun"> & {
   endTime?: Timestamp | undefined;
 
   /**
-   * `queued`, `running`, `waiting` (for an answer to a pending request), `completed`, `failed`, `cancelled` or `skipped`.
+   * `queued`, `running`, `waiting` (for an answer to a pending request), `completed`, `failed`, `cancelled`, `skipped` or
+   * `deleted` (its session is gone, and with it how it went).
    *
    * @generated from field: string state = 7;
    */
@@ -973,7 +982,7 @@ export type ScheduleRun = Message<"codeagent.v1.ScheduleRun"> & {
   finishReason: string;
 
   /**
-   * What went wrong, when it failed.
+   * What went wrong, when it failed; why it was skipped.
    *
    * @generated from field: codeagent.v1.TurnError error = 11;
    */
@@ -1008,7 +1017,7 @@ export type ScheduleRunJson = {
   scheduleId?: string;
 
   /**
-   * Why it ran: `cron`, `misfire` (its time passed while no server ran) or `call` (RunSchedule).
+   * Why it ran: `cron`, `misfire` (its time passed by a minute or more while no server ran) or `call` (RunSchedule).
    *
    * @generated from field: string trigger = 3;
    */
@@ -1036,7 +1045,8 @@ export type ScheduleRunJson = {
   endTime?: TimestampJson;
 
   /**
-   * `queued`, `running`, `waiting` (for an answer to a pending request), `completed`, `failed`, `cancelled` or `skipped`.
+   * `queued`, `running`, `waiting` (for an answer to a pending request), `completed`, `failed`, `cancelled`, `skipped` or
+   * `deleted` (its session is gone, and with it how it went).
    *
    * @generated from field: string state = 7;
    */
@@ -1064,7 +1074,7 @@ export type ScheduleRunJson = {
   finishReason?: string;
 
   /**
-   * What went wrong, when it failed.
+   * What went wrong, when it failed; why it was skipped.
    *
    * @generated from field: codeagent.v1.TurnError error = 11;
    */
@@ -1155,7 +1165,7 @@ export const ListScheduleRunsRequestSchema: GenMessage<ListScheduleRunsRequest, 
  */
 export type ListScheduleRunsResponse = Message<"codeagent.v1.ListScheduleRunsResponse"> & {
   /**
-   * The runs, newest first. The server keeps at least the last 100 of a schedule.
+   * The runs, newest first. The server keeps the last 1,000 of a schedule.
    *
    * @generated from field: repeated codeagent.v1.ScheduleRun runs = 1;
    */
@@ -1176,7 +1186,7 @@ export type ListScheduleRunsResponse = Message<"codeagent.v1.ListScheduleRunsRes
  */
 export type ListScheduleRunsResponseJson = {
   /**
-   * The runs, newest first. The server keeps at least the last 100 of a schedule.
+   * The runs, newest first. The server keeps the last 1,000 of a schedule.
    *
    * @generated from field: repeated codeagent.v1.ScheduleRun runs = 1;
    */
@@ -1205,8 +1215,9 @@ export const ListScheduleRunsResponseSchema: GenMessage<ListScheduleRunsResponse
  */
 export const ScheduleService: GenService<{
   /**
-   * Creates a schedule; it is active at once. INVALID_ARGUMENT names the place in `cron` or an unknown time zone,
-   * NOT_FOUND an unknown session, ALREADY_EXISTS a schedule id that is taken.
+   * Creates a schedule; it is active at once. INVALID_ARGUMENT names the field of `cron` that can't be read, an unknown time
+   * zone, or days that never come, NOT_FOUND an unknown session, ALREADY_EXISTS a schedule id that is taken. What its turns
+   * ask for is checked as StreamGenerate checks it. A schedule has at most 256 KiB, messages and template included.
    *
    * @generated from rpc codeagent.v1.ScheduleService.CreateSchedule
    */
@@ -1247,7 +1258,7 @@ export const ScheduleService: GenService<{
   },
   /**
    * Goes on with a paused schedule from now on; times that passed in between are not made up for. An active schedule
-   * stays as it is.
+   * stays as it is. A broken one goes on if there is a session of that id again, else FAILED_PRECONDITION.
    *
    * @generated from rpc codeagent.v1.ScheduleService.ResumeSchedule
    */
@@ -1268,7 +1279,7 @@ export const ScheduleService: GenService<{
   },
   /**
    * Runs a schedule now, also while it is paused; `next_time` stays as it is. Answers when the turn is admitted, not when
-   * it ends.
+   * it ends. FAILED_PRECONDITION when its session is gone, RESOURCE_EXHAUSTED when too many turns wait in it.
    *
    * @generated from rpc codeagent.v1.ScheduleService.RunSchedule
    */
