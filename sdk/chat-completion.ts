@@ -17,7 +17,7 @@ import { foldTurnAnswer } from "../src/session/turn-answer.ts";
 import { type AbortableStream, mapStream } from "./abortable-stream.ts";
 import { completionChunks } from "./completion-chunks.ts";
 import { CodeAgentError, codeAgentErrorFrom, type TurnPosition } from "./error.ts";
-import { newRequestId, type ResumeOptions, streamTurn, type TurnClient } from "./turn-stream.ts";
+import { newRequestId, type ResumeOptions, retellings, streamTurn, type TurnClient } from "./turn-stream.ts";
 
 export type { ChatCompletionChunk } from "../src/convert/openai/event.ts";
 export type { ChatCompletion } from "../src/convert/openai/response.ts";

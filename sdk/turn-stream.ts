@@ -73,7 +73,7 @@ const cancelTimeoutMs = 5000;
  * Leaving the loop cancels a one-off turn (no `session_id`); the turn of a session goes on. `abort()` and the signal cancel
  * both. A turn that still waits behind another one in its session is known by no id yet: aborting cancels it only if it
  * begins within 5 s. A one-off turn also ends when its connection stays lost for longer than the server waits (2 s), or
- * nobody reads for a minute.
+ * nobody reads for half a minute.
  * @throws {CodeAgentError} from reading: what the server refuses, and a connection that can't be got back; its `turn` tells
  *   how far the reading came. Reason `TURN_LOST` where the server no longer has the turn.
  */
