@@ -42,14 +42,7 @@ import {
   storedSession,
 } from "./postgres-sessions.ts";
 import { bytesOf, numberOf, type Row, textOf } from "./row.ts";
-import type {
-  NewSchedule,
-  ScheduleChange,
-  ScheduledRun,
-  ScheduleFire,
-  SchedulePosition,
-  StoredSchedule,
-} from "./schedule-store.ts";
+import type { NewSchedule, ScheduleChange, ScheduledRun, ScheduleFire, SchedulePosition } from "./schedule-store.ts";
 import {
   type AnsweredRequest,
   type Append,

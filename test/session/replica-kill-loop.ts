@@ -68,10 +68,14 @@ export async function replicaKillLoop(blows: readonly Blow[], random: () => numb
     let [worker, reader] = await Promise.all([start("a"), start("b")]);
     await worker.client.createSession({ sessionId, requestId: "the session" });
     for (let turn = 1; struck < blows.length; turn++) {
-      const asking = worker.client.generate({ sessionId, messages: [user(`turn ${turn}`)], requestId: `turn ${turn}` });
-      asking.catch(() => undefined); // read below, by cursor
+      const request = { sessionId, messages: [user(`turn ${turn}`)], requestId: `turn ${turn}` };
+      const ask = ({ client }: Replica) => void client.generate(request).catch(() => undefined); // read below, by cursor
+      ask(worker);
       const blow = blows[struck] ?? "kill";
-      const { struckAt, strike, cancel } = later(20 + random() * 400, () => hit(worker.process, blow));
+      const { struckAt, strike, cancel } = later(20 + random() * 400, async () => {
+        await hit(worker.process, blow);
+        ask(reader); // it may have been struck before the turn was admitted
+      });
       let tookOver = false;
       const see = (chunk: GenerateChunk) => {
         check.add(chunk);
