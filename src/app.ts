@@ -6,7 +6,7 @@ import { CodeAgentService, file_codeagent_v1_code_agent } from "../gen/codeagent
 import { file_codeagent_v1_mcp_service } from "../gen/codeagent/v1/mcp_service_pb.ts";
 import { file_codeagent_v1_model_service, ModelService } from "../gen/codeagent/v1/model_service_pb.ts";
 import { file_codeagent_v1_plan_service } from "../gen/codeagent/v1/plan_service_pb.ts";
-import { file_codeagent_v1_schedule_service } from "../gen/codeagent/v1/schedule_service_pb.ts";
+import { file_codeagent_v1_schedule_service, ScheduleService } from "../gen/codeagent/v1/schedule_service_pb.ts";
 import { file_codeagent_v1_skill_service } from "../gen/codeagent/v1/skill_service_pb.ts";
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
@@ -20,23 +20,25 @@ import type { Store } from "./log/store.ts";
 import type { ModelCatalog } from "./provider/model-catalog.ts";
 import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
-import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { defaultStreamLimits } from "./rpc/chunk-stream.ts";
+import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
 import { modelHandlers } from "./rpc/models.ts";
 import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
+import { OnceCalls } from "./rpc/once.ts";
 import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
-import { OnceCalls } from "./rpc/once.ts";
+import { scheduleHandlers } from "./rpc/schedules.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
 import { toolHandlers } from "./rpc/tools.ts";
 import { type RunningServer, startServer } from "./server.ts";
 import type { Model, Models } from "./session/models.ts";
-import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
 import { Requests } from "./session/requests.ts";
 import { Retention } from "./session/retention.ts";
+import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
+import { Schedules } from "./session/schedules.ts";
 import { Sessions } from "./session/sessions.ts";
 import { summaryOfLog } from "./session/summary-of-log.ts";
 import { indexFunctions } from "./tool/function-index.ts";
@@ -61,6 +63,8 @@ export interface AppOptions {
   readonly functions?: readonly FunctionProvider[];
   /** Milliseconds since 1970; default the system's clock. */
   readonly now?: () => number;
+  /** Runs schedules when their time comes; default true. */
+  readonly runSchedules?: boolean;
   /** Answers turns asked for over plain gRPC without going through Connect's library; default true. */
   readonly grpcFastPath?: boolean;
 }
@@ -69,6 +73,7 @@ export interface App {
   /** Where it listens. */
   readonly url: string;
   readonly sessions: Sessions;
+  readonly schedules: Schedules;
   /**
    * Ends in good order: no new calls, running turns get `graceMs` (default: the config's) to finish, what does not is
    * left to go on at the next start. Calling it again shortens the grace to nothing.
@@ -88,6 +93,7 @@ export async function startApp({
   report,
   functions: added = [],
   now = Date.now,
+  runSchedules = true,
   grpcFastPath = true,
 }: AppOptions): Promise<App> {
   if (config.record !== "" && config.replay !== "")
@@ -139,8 +145,11 @@ export async function startApp({
       defaultModel: config.model,
       oneOff: { workspace: defaultWorkspace },
     });
+    const schedules = new Schedules({ store, environment, sessions, defaultModel: config.model });
+    undo.defer(() => schedules.stop());
     const health = createHealthRegistry();
     const stopping = new AbortController();
+    stopping.signal.addEventListener("abort", () => void schedules.stop(), { once: true });
     const capabilities = {
       version,
       maxMessageBytes: config["limits.max_message_bytes"],
@@ -182,11 +191,12 @@ export async function startApp({
         ...toolHandlers(sessions, once, functions),
         watchTools: methodToCome(ToolService.method.watchTools, "the set of tools does not change; call ListTools"),
       });
+      router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom));
       registerServicesToCome(router);
       router.service(Health, healthService(health));
       reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
     };
-    for (const service of [CodeAgentService, ModelService, ToolService])
+    for (const service of [CodeAgentService, ModelService, ToolService, ScheduleService])
       health.set(service.typeName, ServingStatus.SERVING);
     const server = await startServer({
       host: config.host,
@@ -208,10 +218,12 @@ export async function startApp({
     });
     lock?.describe(`process ${process.pid} at ${server.url}`);
     await sessions.recover();
+    if (runSchedules) schedules.start();
     const resources = undo.move();
     return {
       url: server.url,
       sessions,
+      schedules,
       close: closing(server, sessions, health, stopping, resources, config["limits.drain_ms"]),
     };
   } catch (error) {

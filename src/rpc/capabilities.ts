@@ -17,6 +17,7 @@ const features = [
   "fallback",
   "structured_output",
   "costs",
+  "schedules",
   "compaction",
   "session_budgets",
   "permissions",

@@ -2,7 +2,6 @@ import type { DescMethod, DescMethodServerStreaming, DescMethodUnary, DescServic
 import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
 import { McpService } from "../../gen/codeagent/v1/mcp_service_pb.ts";
 import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
-import { ScheduleService } from "../../gen/codeagent/v1/schedule_service_pb.ts";
 import { SkillService } from "../../gen/codeagent/v1/skill_service_pb.ts";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
 
@@ -11,7 +10,6 @@ const servicesToCome: readonly (readonly [service: DescService, meanwhile: strin
   [SkillService, "ToolService.ListTools shows the tools a session has"],
   [McpService, "send the functions in GenerateRequest.tools and run the calls in the client"],
   [PlanService, "CodeAgentService.StreamGenerate runs tools until the model is done, without a plan made beforehand"],
-  [ScheduleService, "call CodeAgentService.Generate from a scheduler of your own, with a request_id for each run"],
 ];
 
 /** Answers UNIMPLEMENTED to every method of the services that are in the contract but not in this server. */

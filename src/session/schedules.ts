@@ -19,7 +19,7 @@ import type {
 } from "../log/schedule-store.ts";
 import type { AnsweredRequest, NewSession, Store } from "../log/store.ts";
 import { separateLargeContent, withoutReservedMetadata } from "./large-messages.ts";
-import { cronTimes, dueTimes, mostMisfires } from "./next-fire.ts";
+import { cronTimes, dueTimes } from "./next-fire.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
 import { shuttingDown, tooMany, unknownSession } from "./session-errors.ts";
@@ -269,7 +269,7 @@ export class Schedules {
       const times = cronTimes(stored.cron, stored.timeZone);
       const { misfirePolicy } = decodeSchedule(stored.body, stored);
       const due = dueTimes(times, seenMs, atMs, misfirePolicy);
-      const plan = await this.#planner(stored, atMs);
+      const plan = await this.#planner(stored, atMs, due.runs.length);
       const runs = due.runs.map(({ timeMs, missed }) =>
         plan({
           runId: this.#environment.newId("run"),
@@ -294,8 +294,11 @@ export class Schedules {
     }
   }
 
-  /** What the runs of a schedule have in common; gives the run for a time. */
-  async #planner(stored: StoredSchedule, nowMs: number) {
+  /**
+   * What the runs of a schedule have in common; gives the run for a time.
+   * @param together how many runs are put into the session at once; there is room for all when there is for one
+   */
+  async #planner(stored: StoredSchedule, nowMs: number, together = 1) {
     const { tenant, principal, scheduleId } = stored;
     const schedule = decodeSchedule(stored.body, stored);
     const template = schedule.target.type === "template" ? schedule.target.config : undefined;
@@ -316,8 +319,7 @@ export class Schedules {
         body: encodeTurnRequest({ ...turnOf(schedule, sessionId, key), model }),
         hash: "",
         atMs: nowMs,
-        // Times that are made up for come all at once.
-        waitingLimit: maxQueuedTurns + (trigger === "misfire" ? mostMisfires : 0),
+        waitingLimit: maxQueuedTurns + together - 1,
       } as const;
       const givesWay = schedule.overlapPolicy === "skip" && trigger !== "call";
       const run: ScheduledRun = { runId, scheduleId, trigger, scheduledMs, command, givesWay };
