@@ -41,6 +41,7 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .description('run one turn and show it as it goes; the prompt "-" is read from stdin')
     .option("--session <id>", "go on with this session; without it a new one is made")
     .option("--json", "one JSON line for each event")
+    .option("--yes", "approve what the agent asks for; without it and without a terminal that is denied")
     .action(async (prompt: string, flags: RunFlags) => {
       exitCode = await (await import("./run.ts")).run(prompt, flags, taken);
     });

@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import { create, toJson } from "@bufbuild/protobuf";
 import { GenerateChunkSchema, GenerateRequestSchema, type Session } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { type CodeAgentClient, streamTurn } from "../../sdk/index.ts";
+import { Approvals, personAt } from "./approvals.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { type ConnectionFlags, openService } from "./service.ts";
 import { onStopSignal } from "./stop-signals.ts";
@@ -12,13 +13,16 @@ import { TurnPrinter } from "./turn-printer.ts";
 export interface RunFlags extends ConnectionFlags {
   readonly session?: string;
   readonly json?: boolean;
+  /** Approves what the agent asks for. */
+  readonly yes?: boolean;
 }
 
 const promptLimitBytes = 8 * 1024 * 1024;
 const titleCharacters = 80;
 
 /**
- * Runs one turn and shows it. Ctrl-C cancels the turn; a second one ends the process without waiting for that.
+ * Runs one turn and shows it. Ctrl-C cancels the turn; a second one ends the process without waiting for that. What has to
+ * be approved is asked of the person at the terminal; where there is none it is denied, unless `--yes` says otherwise.
  * @param given the prompt, or `-` to read it from stdin
  * @returns the exit code: 0 when the turn came to its own end.
  * @throws {Error} one sentence, when the turn can't be begun or followed.
@@ -33,12 +37,20 @@ export async function run(given: string, flags: RunFlags, taken: TakenEnvironmen
       ? await newSession(client, prompt, service.own ? undefined : flags.workspace)
       : await client.getSession({ sessionId: flags.session });
   const cancel = new Cancel(client, sessionId);
-  const restore = onStopSignal((again) => {
+  const onStop = (again: boolean) => {
     if (again) void service.leave().finally(() => process.exit(1));
     else cancel.ask();
-  }, "stop");
+  };
+  const restore = onStopSignal(onStop, "stop");
   process.stdout.on("error", () => cancel.ask());
   const page = pageOn(process.stdout);
+  const approvals = new Approvals({
+    client,
+    page: flags.json === true ? undefined : page,
+    askPerson: flags.json === true ? undefined : personAt(process.stdin, process.stdout, () => cancel.ask()),
+    yes: flags.yes === true,
+    complain: (message) => void process.stderr.write(`codeagent: ${taken.redactor.redact(message)}\n`),
+  });
   // Another server works in a folder of its own, which need not be the one we are in.
   if (!service.own && flags.json !== true) page.write(`in ${workspace}, by ${service.url}\n`, "dim");
   let begun = false;
@@ -55,6 +67,9 @@ export async function run(given: string, flags: RunFlags, taken: TakenEnvironmen
       if (chunk.turnId !== "") cancel.turnIs(chunk.turnId);
       if (flags.json === true) page.write(jsonLine(toJson(GenerateChunkSchema, chunk)));
       else printer.add(chunk);
+      if (chunk.event.case === "requestOpened" && chunk.event.value.request !== undefined)
+        approvals.opened(chunk.event.value.request);
+      else if (chunk.event.case === "requestResolved") approvals.resolved(chunk.event.value.requestId);
       await whenWritable(process.stdout);
       if (chunk.event.case === "turnFinished") finishReason = chunk.event.value.finishReason;
     }
@@ -65,6 +80,7 @@ export async function run(given: string, flags: RunFlags, taken: TakenEnvironmen
     if (!begun && flags.session === undefined) await client.deleteSession({ sessionId }).catch(() => undefined);
     throw error;
   } finally {
+    await approvals.close();
     page.endLine();
     restore();
   }

@@ -63,6 +63,14 @@ export function jsonLine(value: JsonValue): string {
   return `${JSON.stringify(value).replace(steering, escaped)}\n`;
 }
 
+/** A text of a stranger as it is, line ends and what has no width made visible, so that nothing of it hides. */
+export function shownWhole(text: string): string {
+  return text.replace(
+    /[\r\n\u00ad\u115f\u1160\u2000-\u200d\u2028\u2029\u2060-\u2064\u3000\u3164\ufeff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
 /** Text on one line, with its end cut off where it is longer than `most` characters. */
 export function oneLine(text: string, most: number): string {
   const line = text.replace(/\s+/g, " ").trim();

@@ -65,6 +65,11 @@ export class TurnPrinter {
       case "requestOpened":
         this.#line(`waits for an answer: ${event.value.request?.title ?? ""}`, "bold");
         return;
+      case "requestResolved": {
+        const { decision, author, text } = event.value;
+        this.#line(`${decision}${author === "" ? "" : ` by ${author}`}${text === "" ? "" : `: ${text}`}`, "dim");
+        return;
+      }
       case "historyCompacted":
         this.#line(`${event.value.droppedMessages} old messages were replaced by a summary`, "dim");
         return;

@@ -66,7 +66,7 @@ export async function replicaKillLoop(blows: readonly Blow[], random: () => numb
   let struck = 0;
   try {
     let [worker, reader] = await Promise.all([start("a"), start("b")]);
-    await worker.client.createSession({ sessionId, requestId: "the session" });
+    await worker.client.createSession({ sessionId, permissions: { mode: "bypass" }, requestId: "the session" });
     for (let turn = 1; struck < blows.length; turn++) {
       const request = { sessionId, messages: [user(`turn ${turn}`)], requestId: `turn ${turn}` };
       const ask = ({ client }: Replica) => void client.generate(request).catch(() => undefined); // read below, by cursor

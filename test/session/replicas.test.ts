@@ -88,7 +88,7 @@ async function collected<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
 describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000 }, () => {
   test("a turn that one runs is read live at the other", async (context) => {
     const { a, b } = await replicas(context);
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     let firstDeltaMs = 0;
     const reading = (async () => {
       for await (const chunk of b.client.subscribeSession({ sessionId: "one", afterSeq: 0n, follow: true })) {
@@ -107,7 +107,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
 
   test("the same request sent again to the other joins the turn", async (context) => {
     const { a, b } = await replicas(context);
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     const request = { sessionId: "one", messages: [user("slowly")], requestId: "the same" };
     const [first, second] = await Promise.all([a.client.generate(request), b.client.generate(request)]);
     assert.equal(first.turnId, second.turnId);
@@ -116,7 +116,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
 
   test("a cancel sent to the other ends the turn and its tool", async (context) => {
     const { a, b, tools } = await replicas(context);
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
     running.catch(() => undefined);
     await tools.a.began;
@@ -129,7 +129,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
 
   test("a server that stops hands its turn over at the next step, and nothing is done twice", async (context) => {
     const { a, b, tools } = await replicas(context);
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
     const ended = running.then(
       () => "finished",
@@ -148,7 +148,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
 
   test("a session deleted at one ends its readers at the other", async (context) => {
     const { a, b } = await replicas(context);
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     await a.client.generate({ sessionId: "one", messages: [user("hello")] });
     const reading = collected(b.client.subscribeSession({ sessionId: "one", afterSeq: 0n, follow: true }));
     reading.catch(() => undefined);
@@ -159,7 +159,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
 
   test("without notices, as through PgBouncer, the other sees it by looking", async (context) => {
     const { a, b } = await replicas(context, { "postgres.pgbouncer": true, "postgres.poll_ms": 100 });
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
     const reading = readTurn(b.client, "one");
     await a.client.getSession({ sessionId: "one" });
@@ -170,7 +170,7 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
 
   test("a cursor beyond the log means that the database lost what was read", async (context) => {
     const { a } = await replicas(context);
-    await a.client.createSession({ sessionId: "one" });
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     await assert.rejects(
       collected(a.client.subscribeSession({ sessionId: "one", afterSeq: 7n, follow: false })),
       /data_loss.*event 7 of session one is lost/,
