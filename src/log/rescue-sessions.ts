@@ -122,20 +122,31 @@ export function rescueSessions(
     if (!owners.complete) uncounted.push(table);
     for (const sessionId of owners.names) if (heads.has(sessionId)) cut.add(sessionId);
   }
-  if (!copyRequests(source, target)) uncounted.push("requests");
+  for (const table of Object.keys(besides)) if (!copyTable(source, target, table)) uncounted.push(table);
   return { whole: heads.size - cut.size, cut: [...cut], lost: [...lost], uncounted };
 }
 
-/** Copies the notes of requests that can be read; says whether all can. One that is lost may be done twice. */
-function copyRequests(source: DatabaseSync, target: DatabaseSync): boolean {
-  const exists = "select 1 from sqlite_schema where name = 'requests'";
+/** Tables whose rows stand for themselves. A note of a request that is lost lets the request be done twice. */
+const besides: Readonly<Record<string, readonly string[]>> = {
+  requests: ["tenant", "request_id", "method", "hash", "owner", "answer", "at"],
+  schedules: [
+    ...["id", "tenant", "principal", "session_id", "cron", "tz", "misfire", "body", "next_at", "paused", "error"],
+    ...["last_at", "run_count", "created_at", "updated_at"],
+  ],
+  schedule_runs: ["n", "schedule_id", "key", "id", "cause", "scheduled_at", "skipped", "session_id", "turn_id"],
+};
+
+/** Copies the rows of one of these that can be read; says whether all can. */
+function copyTable(source: DatabaseSync, target: DatabaseSync, table: string): boolean {
+  const exists = `select 1 from sqlite_schema where name = '${table}'`;
   if ([...readable(() => source.prepare(exists).iterate())].length === 0) return true; // of an earlier version
+  const names = besides[table] ?? [];
   const insert = target.prepare(
-    "insert or ignore into requests (tenant, request_id, method, hash, owner, answer, at) values (?, ?, ?, ?, ?, ?, ?)",
+    `insert or ignore into ${table} (${names.join(", ")}) values (${names.map(() => "?").join(", ")})`,
   );
-  for (const row of readable(() => source.prepare("select * from requests not indexed").iterate())) {
+  for (const row of readable(() => source.prepare(`select * from ${table} not indexed`).iterate())) {
     if (row === undefined) return false;
-    const values = ["tenant", "request_id", "method", "hash", "owner", "answer", "at"].map((name) => row[name]);
+    const values = names.map((name) => row[name]);
     if (values.every(isValue)) insert.run(...values);
   }
   return true;
