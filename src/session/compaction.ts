@@ -125,7 +125,8 @@ async function compact(session: RunningSession, asked: Asked, signal: AbortSigna
   const keepTokens = tokensToKeep(session, asked, estimate);
   const plan = planCompaction(messages, { keepTokens, comingTokens, from: "request" });
   if (plan === undefined) return false;
-  if (asked.trigger === "share" && estimateTokens(plan.dropped) < leastGain * estimate) return false;
+  // Where a request is too long by itself, the history before it is not to go for nothing.
+  if (asked.trigger !== "request" && estimateTokens(plan.dropped) < leastGain * estimate) return false;
 
   const tokensBefore = await historyTokens(session);
   const { summary, usage, failure } = await askForSummary(session, plan, asked, signal);

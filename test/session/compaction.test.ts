@@ -197,6 +197,16 @@ describe("a history that takes more than its share of the window is summarised b
     });
   }
 
+  test("not for a request that is too long by itself", async (context) => {
+    const dialect = "openai-chat";
+    const { client, sent } = await start(context, dialect, [says(dialect, [text("old answer")]), tooLong(dialect)]);
+    const { sessionId } = await client.createSession({});
+    await turn(client, sessionId, "old request");
+    const chunks = await turn(client, sessionId, "word ".repeat(2000));
+    assert.deepEqual([last(chunks).error?.reason, compactions(chunks).length], ["CONTEXT_LENGTH", 0]);
+    assert.equal(sent().length, 2);
+  });
+
   test("of a long turn the oldest rounds go, and its request stays", async (context) => {
     const dialect = "anthropic-messages";
     const look = (id: string, inputTokens: number) =>
