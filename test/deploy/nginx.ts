@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -61,6 +61,8 @@ function wordsFor(folder: string): string[] {
 
 function makeFolder(ports: NginxPorts, servers: readonly string[]): string {
   const folder = mkdtempSync(join(tmpdir(), "codeagent-nginx-"));
+  // Workers run under an account of their own when we are root.
+  chmodSync(folder, 0o711);
   mkdirSync(join(folder, "logs"));
   writeFileSync(join(folder, "nginx.conf"), configFor(folder, ports, servers));
   return folder;
