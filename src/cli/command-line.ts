@@ -6,6 +6,7 @@ import type { DoctorFlags } from "./doctor.ts";
 import type { LoginFlags, LogoutFlags } from "./login.ts";
 import type { ModelsFlags } from "./models.ts";
 import type { RunFlags } from "./run.ts";
+import type { AddScheduleFlags, SchedulesFlags } from "./schedules.ts";
 import { takeSecrets } from "./secrets.ts";
 import type { ConnectionFlags } from "./service.ts";
 import type { ForkFlags, ListFlags, ShowFlags } from "./sessions.ts";
@@ -70,6 +71,46 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .description("remove sessions with all that was said in them")
     .action(async (ids: readonly string[], flags: ConnectionFlags) => {
       exitCode = await (await import("./sessions.ts")).removeSessions(ids, flags, taken);
+    });
+  const schedules = program.command("schedules").description("turns at set times");
+  withConnectionFlags(schedules.command("ls"))
+    .description("list them, newest first")
+    .option("--json", "one JSON line for each schedule")
+    .action(async (flags: SchedulesFlags) => {
+      exitCode = await (await import("./schedules.ts")).listSchedules(flags, taken);
+    });
+  withConnectionFlags(schedules.command("add <cron> <prompt>"))
+    .description('run a prompt at the times of five cron fields, as "0 9 * * 1-5"; it runs while a server does')
+    .option("--session <id>", "in this session; without it in a new one each time")
+    .option("--time-zone <name>", "the zone the fields are read in, as Europe/Zurich (this machine's)")
+    .option("--misfire <policy>", "what passed while no server ran: one, all or none of it is made up for (one)")
+    .option("--overlap <policy>", "when the run before goes on: queue or skip (queue)")
+    .option("--id <id>", "id wanted")
+    .option("--title <text>", "title for people (the prompt's beginning)")
+    .action(async (cron: string, prompt: string, flags: AddScheduleFlags) => {
+      exitCode = await (await import("./schedules.ts")).addSchedule(cron, prompt, flags, taken);
+    });
+  for (const [action, what] of [
+    ["pause", "stop one until it is resumed"],
+    ["resume", "go on with a paused one"],
+    ["run", "run one now"],
+  ] as const) {
+    withConnectionFlags(schedules.command(`${action} <id>`))
+      .description(what)
+      .action(async (id: string, flags: ConnectionFlags) => {
+        exitCode = await (await import("./schedules.ts")).changeSchedule(action, id, flags, taken);
+      });
+  }
+  withConnectionFlags(schedules.command("rm <id...>"))
+    .description("remove schedules; the sessions they made stay")
+    .action(async (ids: readonly string[], flags: ConnectionFlags) => {
+      exitCode = await (await import("./schedules.ts")).removeSchedules(ids, flags, taken);
+    });
+  withConnectionFlags(schedules.command("history <id>"))
+    .description("list the runs of one, newest first")
+    .option("--json", "one JSON line for each run")
+    .action(async (id: string, flags: SchedulesFlags) => {
+      exitCode = await (await import("./schedules.ts")).showRuns(id, flags, taken);
     });
   withLoginFlags(program.command("login"))
     .description("log in to a provider with a browser, for models as copilot/<model>")
