@@ -3,9 +3,11 @@ import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, type TestContext, test } from "node:test";
+import { after, describe, type TestContext, test } from "node:test";
+import { setImmediate as nextMoment } from "node:timers/promises";
 import { type Client, Code, ConnectError } from "@connectrpc/connect";
 import type { CodeAgentService, GenerateChunk, Message } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import {
   call,
   type DialectId,
@@ -20,7 +22,10 @@ import {
 } from "../provider/answers.ts";
 import { type Answer, eventStream, jsonAnswer, startUpstream } from "../provider/upstream.ts";
 import { collect } from "../support/grammar.ts";
+import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
 import { startTestApp, type TestAppOptions, user } from "../support/test-app.ts";
+
+after(stopTestDatabases);
 
 const windowFlags = { "compaction.window_tokens": 1000 };
 
@@ -524,6 +529,60 @@ describe("CompactSession", () => {
     assert.ok(seq < lastSeq(await third));
     assert.ok(!(sent()[3] ?? "").includes("first request"));
     await subscribed.return?.();
+  });
+
+  test("waits for a turn that waits for a person, and nobody works meanwhile", async (context) => {
+    const changes: FunctionProvider = {
+      source: "local",
+      list: async () => [
+        { name: "change", description: "", parameters: "", source: "local", readOnly: false, timeoutMs: 10_000 },
+      ],
+      call: async () => ({ success: true, output: "changed" }),
+      close: async () => undefined,
+    };
+    const plan = [
+      answered("first answer"),
+      says(dialect, [call("c1", "change")]),
+      answered("done"),
+      answered("in short"),
+    ];
+    const { client, app } = await start(context, dialect, plan, { functions: [changes] });
+    const { sessionId } = await client.createSession({});
+    await turn(client, sessionId, "first request");
+    const second = turn(client, sessionId, "second request");
+    const pending = async () => (await client.listPendingRequests({ sessionId })).requests;
+    let open = await pending();
+    while (open.length === 0) open = await pending();
+    const compacting = client.compactSession({ sessionId, requestId: "r1" });
+    await assert.rejects(
+      client.compactSession({ sessionId, requestId: "r1", instructions: "other" }),
+      (error) => ConnectError.from(error).code === Code.AlreadyExists,
+    );
+    while (app.sessions.working > 0) await nextMoment();
+    await client.respondToRequest({
+      sessionId,
+      responses: open.map(({ requestId }) => ({ requestId, decision: "allow_once" })),
+    });
+    const { seq, compacted } = await compacting;
+    assert.equal(compacted?.summary, "in short");
+    assert.equal(seq, ((await second).at(-1)?.seq ?? 0n) + 1n);
+  });
+
+  test("is done by whichever server has the session", { skip: noPostgres }, async (context) => {
+    const plan = ["first answer", "second answer", "in short", "third answer"].map(answered);
+    const upstream = await startUpstream(context, plan);
+    const { model, env } = providerAt(dialect, upstream.url);
+    const options = { env, flags: { model, database_url: await testDatabase() } };
+    const [one, other] = [await startTestApp(context, options), await startTestApp(context, options)];
+    const { sessionId } = await one.client.createSession({});
+    for (const words of ["first request", "second request"]) await turn(one.client, sessionId, words);
+    const request = { sessionId, requestId: "r1" };
+    const both = await Promise.all([one.client.compactSession(request), other.client.compactSession(request)]);
+    assert.deepEqual(both[0], both[1]);
+    assert.equal(both[0].compacted?.summary, "in short");
+    await turn(other.client, sessionId, "third request");
+    assert.ok(upstream.requests[3]?.body.includes("in short"));
+    assert.equal((await historyOf(one.client, sessionId)).length, 5);
   });
 
   test("of a history of one request changes nothing and says so", async (context) => {
