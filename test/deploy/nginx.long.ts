@@ -277,24 +277,13 @@ describe("two servers behind nginx", { skip: noNginx || noPostgres, timeout: 300
     const retries = Object.fromEntries(failed);
     const reading = Object.fromEntries(failedReads);
     const restart = spread(restartMs);
-    console.log(
-      servers.nginx
-        .errors()
-        .split("\n")
-        .map(
-          (l) =>
-            l.slice(0, 19) +
-            l
-              .replace(/^.*?\*\d+ /, "")
-              .replace(/client:.*request: /, "")
-              .slice(0, 150),
-        )
-        .join("\n"),
-    );
     context.diagnostic(JSON.stringify({ calls: turnIds.length, retries, reads, failedReads: reading, restart }));
     assert.equal(new Set(turnIds).size, turnIds.length, "every call is a turn of its own");
     assert.equal(servers.changes().length, 2 * turnIds.length, "and none ran twice");
     assert.ok(turnIds.length > 20);
+    // Nobody repeats these but nginx, which can't where a server answers that it is just stopping.
+    const unread = [...failedReads.values()].reduce((sum, times) => sum + times, 0);
+    assert.ok(unread < reads / 50, `${unread} of ${reads} reads failed`);
   });
 
   test("what nginx adds to a call", async (context) => {
