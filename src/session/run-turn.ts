@@ -72,6 +72,15 @@ export class StoppedError extends Error {
   override readonly name = "StoppedError";
 }
 
+/** The inbox can't be read at the moment: the turn waits on, and whoever owns it has to come back to it. */
+class UnreadAnswersError extends Error {
+  override readonly name = "UnreadAnswersError";
+
+  constructor(cause: unknown) {
+    super("the answers to pending requests can't be read", { cause });
+  }
+}
+
 /** One session while its turns run. */
 export interface RunningSession {
   readonly sessionId: string;
@@ -146,7 +155,9 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
     const functions = await environment.functions();
     let compactedStep = 0;
     for (;;) {
-      await takeAnswers(session, turn);
+      await takeAnswers(session, turn).catch((cause: unknown) => {
+        throw new UnreadAnswersError(cause);
+      });
       ending.signal.throwIfAborted();
       session.checkpoint?.();
       const step = nextStep(state, environment.limits.maxSteps, sessionBudget(session));
@@ -196,6 +207,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
     }
   } catch (error) {
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
+    if (error instanceof UnreadAnswersError) throw error.cause;
     failTurn(session, turn, error);
     await session.writer.flushed();
     return undefined;

@@ -10,6 +10,15 @@ import { createGrpcTransport } from "@connectrpc/connect-node";
 import { CodeAgentService, type CreateSessionRequestSchema } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
+import { AgentError } from "../../src/chat/error.ts";
+import type { LogEvent } from "../../src/chat/log-event.ts";
+import { Tail } from "../../src/log/tail.ts";
+import { LogWriter } from "../../src/session/log-writer.ts";
+import { memoryLog } from "../../src/session/owned-log.ts";
+import { defaultSessionLimits, type RunningSession, runTurn } from "../../src/session/run-turn.ts";
+import { plainConfig } from "../../src/session/session-worker.ts";
+import { emptyState, foldRecord } from "../../src/session/state.ts";
+import { indexFunctions } from "../../src/tool/function-index.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { start, temporaryFolder } from "../cli/start-codeagent.ts";
 import { readAlong } from "../support/read-along.ts";
@@ -499,4 +508,51 @@ test("an answer after a kill and a restart goes on with the turn", { timeout: 60
     .split("\n")
     .filter((line) => line.startsWith("begin change"));
   assert.equal(begun.length, 1);
+});
+
+test("a turn that can't read its answers at the moment is not over", async () => {
+  const state = emptyState([]);
+  const call = { type: "tool_use", id: "a", name: "change", input: "{}" } as const;
+  const before: LogEvent[] = [
+    { type: "turn-started", requestId: "", principal: "", model: "p/m", messages: [], options: {}, tools: [] },
+    { type: "step-started", step: 1, attempt: 1, model: "m", provider: "p" },
+    { type: "block-stop", index: 0, block: call },
+    { type: "step-finished", step: 1, attempt: 1, finishReason: "tool_calls", rawFinishReason: "" },
+    {
+      type: "request-opened",
+      request: { requestId: "r", kind: "approval", title: "", toolCallId: "a", options: [], expireTimeMs: 1e15 },
+    },
+  ];
+  for (const [index, event] of before.entries())
+    foldRecord(state, { seq: index + 1, turnId: "turn", timeMs: Date.now(), event });
+  const tail = new Tail(before.length, 10, 100_000);
+  let isBroken = true;
+  const session: RunningSession = {
+    sessionId: "s",
+    config: plainConfig("/"),
+    state,
+    writer: new LogWriter(memoryLog(tail), before.length, Date.now),
+    environment: {
+      models: { find: () => assert.fail("no model is asked") },
+      functions: () => indexFunctions([]),
+      systemPrompt: "",
+      limits: defaultSessionLimits,
+      now: Date.now,
+      newId: (prefix) => prefix,
+      report: () => undefined,
+    },
+    withContent: async (messages) => messages,
+    noted: () => ({}),
+    answers: async () => {
+      if (isBroken) throw new AgentError("unavailable", "the store can't be reached");
+      return [];
+    },
+    settle: async () => undefined,
+    keysAnsweredAtEnd: () => [],
+  };
+  const { signal } = new AbortController();
+  await assert.rejects(runTurn(session, signal), /the store can't be reached/);
+  assert.equal(tail.headSeq, before.length, "nothing was written");
+  isBroken = false;
+  assert.deepEqual(await runTurn(session, signal), { wakeAtMs: 1e15 });
 });

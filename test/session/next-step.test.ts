@@ -49,6 +49,16 @@ const done = (toolCallId: string): LogEvent => ({
   name: "f",
   result: { success: true, output: "" },
 });
+const asked = (toolCallId: string, expireTimeMs: number): LogEvent => ({
+  type: "request-opened",
+  request: { requestId: `about ${toolCallId}`, kind: "approval", title: "", toolCallId, options: [], expireTimeMs },
+});
+const told = (toolCallId: string, decision: string): LogEvent => ({
+  type: "request-resolved",
+  requestId: `about ${toolCallId}`,
+  decision,
+  author: "",
+});
 const ended: LogEvent = { type: "turn-finished", finishReason: "stop", steps: 1 };
 const usage = { inputTokens: 90, outputTokens: 20 };
 const client = [{ name: "mine", description: "", parameters: "" }];
@@ -58,6 +68,7 @@ function short(step: NextStep): string {
   if (step.type === "call-model") return `call-model ${step.step}.${step.attempt}`;
   if (step.type === "finish-turn") return `finish ${step.finishReason}`;
   if (step.type === "run-tools") return step.calls.map(({ call: { use }, action }) => `${action} ${use.id}`).join(", ");
+  if (step.type === "await-answers") return `await answers until ${step.untilMs}`;
   return step.type;
 }
 
@@ -114,6 +125,44 @@ describe("nextStep, asked after every event a crash could come behind", () => {
         done("a"),
       ],
       next: "run-again b",
+    },
+    {
+      name: "one of two calls has to be approved",
+      log: [started(), asking(1), call("a"), call("b"), answered("tool_calls"), asked("a", 70)],
+      next: "run b",
+    },
+    {
+      name: "nothing is left but what has to be approved",
+      log: [
+        started(),
+        asking(1),
+        ...[call("a"), call("b"), call("c"), answered("tool_calls"), asked("a", 70), asked("c", 60)],
+        ...[begun("b", true), done("b")],
+      ],
+      next: "await answers until 60",
+    },
+    {
+      name: "one of two was approved",
+      log: [
+        started(),
+        asking(1),
+        ...[call("a"), call("b"), answered("tool_calls"), asked("a", 70), asked("b", 70), told("b", "allow_once")],
+      ],
+      next: "run b",
+    },
+    {
+      name: "it was denied",
+      log: [started(), asking(1), call("a"), answered("tool_calls"), asked("a", 70), told("a", "deny")],
+      next: "run a",
+    },
+    {
+      name: "what was approved was running",
+      log: [
+        started(),
+        asking(1),
+        ...[call("a"), answered("tool_calls"), asked("a", 70), told("a", "allow_once"), begun("a", false)],
+      ],
+      next: "report-interrupted a",
     },
     {
       name: "all tools have ended",
