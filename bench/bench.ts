@@ -7,6 +7,7 @@ import { measureAppends } from "./appends.ts";
 import { measureDecode } from "./decode.ts";
 import { measureFootprint } from "./footprint.ts";
 import type { BenchOptions, Measured } from "./harness.ts";
+import { measureReplicas } from "./replicas.ts";
 import { measureStreams } from "./stream.ts";
 import { measureToolLoop } from "./tool-loop.ts";
 import { measureUnary } from "./unary.ts";
@@ -17,6 +18,7 @@ const measurements: Readonly<Record<string, (options: BenchOptions) => Promise<M
   "tool-loop": measureToolLoop,
   decode: measureDecode,
   appends: measureAppends,
+  replicas: measureReplicas,
   footprint: measureFootprint,
 };
 

@@ -1,5 +1,5 @@
 // The service as `codeagent serve` runs it, over a folder of its own, with one more tool that returns at once. With
-// `connect` as the second argument, all calls go through Connect's library.
+// `connect` as the second argument, all calls go through Connect's library; the third may be a PostgreSQL database.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,14 +10,14 @@ const { startApp } = await import("../../src/app.ts");
 const { readConfig } = await import("../../src/config.ts");
 const { answerParent } = await import("../harness.ts");
 
-const [upstreamUrl = "", way = ""] = process.argv.slice(2);
+const [upstreamUrl = "", way = "", databaseUrl = ""] = process.argv.slice(2);
 const folder = mkdtempSync(join(tmpdir(), "codeagent-bench-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 const app = await startApp({
   config: readConfig({
     env: {},
     workingDirectory: folder,
-    flags: { port: 0, data_dir: join(folder, "data"), workspace: folder },
+    flags: { port: 0, data_dir: join(folder, "data"), workspace: folder, database_url: databaseUrl },
   }),
   env: { FORWARD_BASE_URL: upstreamUrl },
   report: (level, message, facts) => {

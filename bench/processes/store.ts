@@ -1,9 +1,11 @@
-// Writes to a store in a folder of its own. A question is `<way> <sessions> <milliseconds>`; the answer is rows per
+// Writes to a store in a folder of its own, or to the PostgreSQL database whose URL is the first argument. A question is `<way> <sessions> <milliseconds>`; the answer is rows per
 // second and the p50 and p99 of the time until a row was durable, in milliseconds.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import pg from "pg";
+import { openPostgresStore } from "../../src/log/postgres.ts";
 import { openSqliteStore } from "../../src/log/sqlite.ts";
 import { Tail } from "../../src/log/tail.ts";
 import { LogWriter } from "../../src/session/log-writer.ts";
@@ -12,7 +14,19 @@ import { answerParent, percentile } from "../harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "codeagent-bench-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-const store = openSqliteStore(join(folder, "store.db"));
+const [url = ""] = process.argv.slice(2);
+const store = url === "" ? openSqliteStore(join(folder, "store.db")) : await openPostgresStore({ url });
+const ignored = () => {};
+await store.start({
+  grown: ignored,
+  runnable: ignored,
+  commanded: ignored,
+  deleted: ignored,
+  shortened: ignored,
+  heldBack: ignored,
+  fenced: () => console.error("the store was taken for dead: these figures are of no use"),
+  watched: () => [],
+});
 const body = new Uint8Array(120).fill(120);
 let sessionCount = 0;
 
@@ -27,19 +41,35 @@ async function ownedSession() {
   return { sessionId, fence: claim.fence };
 }
 
-const database = new DatabaseSync(join(folder, "plain.db"));
-database.exec("pragma journal_mode = wal; pragma synchronous = full");
-database.exec(
-  "create table events (session_id text, seq integer, body blob, primary key (session_id, seq)) without rowid",
-);
-const insert = database.prepare("insert into events values (?, ?, ?)");
+const plainInsert = url === "" ? sqliteInsert() : await postgresInsert();
 let plainSeq = 0;
+
+function sqliteInsert() {
+  const database = new DatabaseSync(join(folder, "plain.db"));
+  database.exec("pragma journal_mode = wal; pragma synchronous = full");
+  database.exec(
+    "create table events (session_id text, seq integer, body blob, primary key (session_id, seq)) without rowid",
+  );
+  const insert = database.prepare("insert into events values (?, ?, ?)");
+  return async (seq: number): Promise<void> => {
+    insert.run("plain", seq, body);
+    await new Promise(setImmediate);
+  };
+}
+
+async function postgresInsert() {
+  const pool = new pg.Pool({ connectionString: url, max: 10 });
+  await pool.query("create table plain (session_id text, seq bigint, body bytea, primary key (session_id, seq))");
+  const text = "insert into plain values ($1, $2, $3)";
+  return async (seq: number): Promise<void> => {
+    await pool.query({ name: "plain", text, values: ["plain", seq, body] });
+  };
+}
 
 /** Each begins a writer for one session; calling that makes one row durable. */
 const ways: Record<string, () => Promise<() => Promise<void>>> = {
   plain: async () => async () => {
-    insert.run("plain", ++plainSeq, body);
-    await new Promise(setImmediate);
+    await plainInsert(++plainSeq);
   },
   store: async () => {
     const { sessionId, fence } = await ownedSession();
