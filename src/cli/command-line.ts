@@ -2,6 +2,7 @@ import { setTimeout } from "node:timers/promises";
 import { Argument, Command, CommanderError } from "commander";
 import { version } from "../version.ts";
 import type { ConfigFlags } from "./config-flags.ts";
+import type { DbFlags } from "./db.ts";
 import type { DoctorFlags } from "./doctor.ts";
 import type { LoginFlags, LogoutFlags } from "./login.ts";
 import type { ModelsFlags } from "./models.ts";
@@ -131,6 +132,21 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .option("--json", "one JSON line for each")
     .action(async (provider: string | undefined, flags: ModelsFlags) => {
       exitCode = await (await import("./models.ts")).listModels(provider, flags, taken);
+    });
+  const db = program.command("db").description("all that is kept, in one file and back");
+  db.command("export <file>")
+    .description("write all sessions into a new file; any store reads it")
+    .option("--config <file>", "settings (codeagent.yaml in the working directory, if there is one)")
+    .option("--data-dir <folder>", "where sessions are kept (~/.codeagent); DATABASE_URL for PostgreSQL")
+    .action(async (file: string, flags: DbFlags) => {
+      exitCode = await (await import("./db.ts")).exportStore(file, flags, taken);
+    });
+  db.command("import <file>")
+    .description("take what was exported into an empty store")
+    .option("--config <file>", "settings (codeagent.yaml in the working directory, if there is one)")
+    .option("--data-dir <folder>", "where sessions are to be kept (~/.codeagent); DATABASE_URL for PostgreSQL")
+    .action(async (file: string, flags: DbFlags) => {
+      exitCode = await (await import("./db.ts")).importStore(file, flags, taken);
     });
   withServerFlags(program.command("doctor"))
     .description("say what is configured, reachable and writable")

@@ -9,7 +9,7 @@ import { scripted } from "../provider/scripted.ts";
 import { resolveWorkspace } from "../tool/workspace.ts";
 import { version } from "../version.ts";
 import { type ConfigFlags, configFrom } from "./config-flags.ts";
-import type { TakenEnvironment } from "./secrets.ts";
+import { hideDatabases, type TakenEnvironment } from "./secrets.ts";
 import { sentenceOf } from "./sentence.ts";
 import { dataDirOwner, isLocked } from "./service.ts";
 import { pageOn } from "./terminal.ts";
@@ -35,10 +35,12 @@ const fewFreeBytes = 1024 * 1024 * 1024;
 export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnvironment): Promise<number> {
   const config = configFrom(flags, env);
   redactor.hide(config.token);
+  hideDatabases([config.database_url, config["postgres.listen_url"]], redactor);
   const findings = (
     await Promise.all([
       [nodeVersion()],
       dataDirectory(config),
+      database(config),
       workspace(config),
       modelsAndProviders(config, env),
       ripgrep(),
@@ -86,6 +88,26 @@ async function dataDirectory({ data_dir: dataDir }: Config): Promise<Finding[]> 
     { state: "none", what: "in use by", detail: isLocked(dataDir) ? (dataDirOwner(dataDir)?.name ?? "?") : "nobody" },
   ];
 }
+
+async function database({ database_url: url, "postgres.pgbouncer": pgbouncer }: Config): Promise<Finding[]> {
+  const what = "database";
+  if (url === "") return [{ state: "none", what, detail: "SQLite, a file in the data directory" }];
+  const { inspectPostgres } = await import("../log/postgres-inspect.ts");
+  try {
+    const { place, version: known, servers, schemaVersion, synchronous } = await inspectPostgres(url, pgbouncer);
+    const tables = schemaVersion === 0 ? "tables will be made" : `${servers} servers use it now`;
+    const standby = synchronous ? [] : [lossyFailover];
+    return [{ state: "ok", what, detail: `${place}, PostgreSQL ${known}, ${tables}` }, ...standby];
+  } catch (error) {
+    return [{ state: "failed", what, detail: sentenceOf(error) }];
+  }
+}
+
+const lossyFailover: Finding = {
+  state: "none",
+  what: "failover",
+  detail: "no synchronous standby: a failover may lose what was committed last (synchronous_standby_names)",
+};
 
 async function nearestExisting(path: string): Promise<string> {
   for (let place = path; ; place = dirname(place)) {

@@ -26,6 +26,14 @@ export function takeSecrets(environment: NodeJS.ProcessEnv): TakenEnvironment {
   return { env, redactor };
 }
 
+/** Hides the passwords of databases' URLs, and the URLs with them. */
+export function hideDatabases(urls: readonly string[], redactor: Redactor): void {
+  for (const url of urls) {
+    const password = URL.parse(url)?.password ?? "";
+    if (password !== "") redactor.hide(url).hide(decoded(password)).hide(password);
+  }
+}
+
 /** Replaces secrets in texts, as they are, in JSON and in URLs. */
 export class Redactor {
   /** The longest first, so that none leaves the end of another behind. */

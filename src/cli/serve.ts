@@ -1,7 +1,7 @@
 import { startApp } from "../app.ts";
 import { type ConfigFlags, configFrom, readToken } from "./config-flags.ts";
 import { createLog } from "./log.ts";
-import type { TakenEnvironment } from "./secrets.ts";
+import { hideDatabases, type TakenEnvironment } from "./secrets.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
 /** Beyond the drain time, for last words and for closing the store. */
@@ -14,6 +14,7 @@ const closingLimitMs = 15_000;
  */
 export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironment): Promise<number> {
   const config = configFrom(flags, env);
+  hideDatabases([config.database_url, config["postgres.listen_url"]], redactor);
   const report = createLog(config.log_level, redactor.hide(readToken(config)));
   const stopAsked = Promise.withResolvers<void>();
   let graceMs = config["limits.drain_ms"];

@@ -8,7 +8,7 @@ import type { App } from "../app.ts";
 import type { Config } from "../config.ts";
 import { type ConfigFlags, configFrom, readToken } from "./config-flags.ts";
 import { createLog } from "./log.ts";
-import type { TakenEnvironment } from "./secrets.ts";
+import { hideDatabases, type TakenEnvironment } from "./secrets.ts";
 import { sentenceOf } from "./sentence.ts";
 
 /** Flags of commands that talk to a server. */
@@ -34,6 +34,7 @@ export interface Service extends AsyncDisposable {
  */
 export async function openService(flags: ConnectionFlags, { env, redactor }: TakenEnvironment): Promise<Service> {
   const config = configFrom(flags, env);
+  hideDatabases([config.database_url, config["postgres.listen_url"]], redactor);
   const token = readToken(config);
   redactor.hide(token);
   if (flags.server !== undefined) return remote(serverUrl(flags.server), token);

@@ -73,13 +73,21 @@ export class PostgresClient {
       try {
         const begun = client.query(`begin; set local idle_in_transaction_session_timeout = ${idleMs}`);
         begun.catch(() => undefined); // what comes next fails with it
-        const result = await use(async (sql, values) => (await client.query<Row>(sql, values && [...values])).rows);
-        await client.query("commit");
+        const ask: Ask = async (sql, values) => {
+          try {
+            return (await client.query<Row>(sql, values && [...values])).rows;
+          } catch (error) {
+            throw postgresError(error);
+          }
+        };
+        const result = await use(ask);
+        await ask("commit");
         broken = false;
         return result;
       } catch (error) {
-        broken = !isOfStatement(error) || !(await rolledBack(client));
-        if (attempt >= attempts || !isPassing(error)) throw postgresError(error);
+        const cause = error instanceof AgentError ? error.cause : undefined;
+        broken = (cause !== undefined && !isOfStatement(cause)) || !(await rolledBack(client));
+        if (attempt >= attempts || !isPassing(cause)) throw error;
       } finally {
         client.release(broken);
       }

@@ -1,5 +1,5 @@
 import { AgentError } from "../chat/error.ts";
-import type { PostgresClient } from "./postgres-client.ts";
+import { type PostgresClient, placeOf } from "./postgres-client.ts";
 import { requestTables } from "./postgres-requests.ts";
 import { scheduleTables } from "./postgres-schedules.ts";
 import { numberOf } from "./row.ts";
@@ -90,4 +90,12 @@ async function versionOf(client: PostgresClient): Promise<number> {
     );
   }
   return numberOf(row, "version");
+}
+
+/** Why a database can't be used, in one sentence. */
+export function openingError(url: string, error: unknown): Error {
+  if (error instanceof AgentError && error.kind === "failed_precondition") return error;
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  const why = cause instanceof Error && cause.message !== "" ? cause.message : "no connection";
+  return new Error(`${placeOf(url)} can't be used (${why}); check DATABASE_URL`, { cause: error });
 }

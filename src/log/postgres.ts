@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
 import { appendRounds, appendStatement } from "./postgres-append.ts";
-import { type Ask, isRefusal, PostgresClient, placeOf, postgresError, type Statement } from "./postgres-client.ts";
+import { type Ask, isRefusal, PostgresClient, postgresError, type Statement } from "./postgres-client.ts";
 import { Member } from "./postgres-member.ts";
 import { type Notice, NoticeReceiver, NoticeSender } from "./postgres-notices.ts";
 import {
@@ -27,7 +27,7 @@ import {
   resumeSchedule,
   runSchedule,
 } from "./postgres-schedules.ts";
-import { migratePostgres, postgresSchemaVersion } from "./postgres-schema.ts";
+import { migratePostgres, openingError, postgresSchemaVersion } from "./postgres-schema.ts";
 import {
   copyLog,
   createdFrom,
@@ -708,11 +708,4 @@ class PostgresStore implements Store {
   #checkOpen(): void {
     if (this.#closed !== undefined) throw new AgentError("unavailable", "the store is closed");
   }
-}
-
-function openingError(url: string, error: unknown): Error {
-  if (error instanceof AgentError && error.kind === "failed_precondition") return error;
-  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-  const why = cause instanceof Error && cause.message !== "" ? cause.message : "no connection";
-  return new Error(`${placeOf(url)} can't be used (${why}); check DATABASE_URL`, { cause: error });
 }
