@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { after, describe, type TestContext, test } from "node:test";
-import { setTimeout as wait } from "node:timers/promises";
+import { setImmediate as nextMoment, setTimeout as wait } from "node:timers/promises";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
+import { readAlong } from "../support/read-along.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 
 after(stopTestDatabases);
@@ -112,6 +113,25 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
     const [first, second] = await Promise.all([a.client.generate(request), b.client.generate(request)]);
     assert.equal(first.turnId, second.turnId);
     assert.equal(first.lastSeq, second.lastSeq);
+  });
+
+  test("a turn that waits is approved at the other, and belongs to nobody meanwhile", async (context) => {
+    const { a, b, tools } = await replicas(context);
+    const sessionId = "one";
+    await a.client.createSession({ sessionId });
+    const running = a.client.generate({ sessionId, messages: [user("tools")] });
+    running.catch(() => undefined);
+    const log = readAlong(b.client.subscribeSession({ sessionId, follow: true }));
+    const [request] = await log.requests(1);
+    while (a.app.sessions.working + b.app.sessions.working > 0) await nextMoment();
+    assert.deepEqual((await b.client.listPendingRequests({})).requests, [request]);
+    const { requestId = "" } = request ?? {};
+    await b.client.respondToRequest({ sessionId, responses: [{ requestId, decision: "allow_once" }] });
+    await Promise.race([tools.a.began, tools.b.began]);
+    tools.a.letGo();
+    tools.b.letGo();
+    assert.equal((await running).finishReason, "stop");
+    assert.equal(tools.a.runs.length + tools.b.runs.length, 1);
   });
 
   test("a cancel sent to the other ends the turn and its tool", async (context) => {
