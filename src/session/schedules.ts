@@ -367,9 +367,11 @@ export class Schedules {
     const { now, report } = this.#environment;
     try {
       await this.sweep();
+      if (this.#stopped) return;
       const [next] = await this.#store.dueSchedules(Number.MAX_SAFE_INTEGER, 1);
       this.#wakeAt(Math.min(next?.nextMs ?? Number.POSITIVE_INFINITY, now() + sweepEveryMs));
     } catch (error) {
+      if (this.#stopped) return;
       report("warn", "schedules can't be looked at now", { error });
       this.#wakeAt(now() + retryMs);
     }

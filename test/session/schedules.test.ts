@@ -8,6 +8,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { type CreateScheduleRequestSchema, ScheduleService } from "../../gen/codeagent/v1/schedule_service_pb.ts";
+import { Health, HealthCheckResponse_ServingStatus } from "../../gen/grpc/health/v1/health_pb.ts";
 import { openSqliteStore } from "../../src/log/sqlite.ts";
 import { startTestApp, type TestAppOptions, user } from "../support/test-app.ts";
 
@@ -129,7 +130,8 @@ describe("a schedule", { timeout: 60_000 }, () => {
     }
   });
 
-  test("goes off by itself when its time comes", async (context) => {
+  // Sooner than it would be found by looking now and then.
+  test("goes off by itself when its time comes", { timeout: 10_000 }, async (context) => {
     const startedMs = performance.now();
     const beginMs = Date.parse("2026-01-05T08:59:59.700Z");
     const { client, transport } = await startTestApp(context, {
@@ -481,8 +483,10 @@ describe("the service of schedules", { timeout: 60_000 }, () => {
     assert.deepEqual(runs, made.toReversed());
   });
 
-  test("is among the capabilities", async (context) => {
-    const { client } = await startAt(context, "2026-01-05T08:30:00Z");
+  test("is among the capabilities, and healthy", async (context) => {
+    const { client, transport } = await startAt(context, "2026-01-05T08:30:00Z");
+    const health = await createClient(Health, transport).check({ service: ScheduleService.typeName });
+    assert.equal(health.status, HealthCheckResponse_ServingStatus.SERVING);
     assert.ok((await client.getCapabilities({})).features.includes("schedules"));
   });
 });
