@@ -49,6 +49,8 @@ export class PostgresClient {
     this.#pool = new pg.Pool({ ...connectionConfig(url, timeoutMs), max: connections, pipeline: true });
     // An idle connection broke: the next statement gets another one, or says what is wrong.
     this.#pool.on("error", () => undefined);
+    // One in use broke: what it was asked fails, and that tells enough.
+    this.#pool.on("connect", (client) => client.on("error", () => undefined));
   }
 
   /** Runs one statement. @throws {AgentError} as the store's methods. */
