@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { after, describe, type TestContext, test } from "node:test";
 import { setImmediate as nextMoment, setTimeout as wait } from "node:timers/promises";
+import pg from "pg";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
-import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
+import { noPostgres, startPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
 import { readAlong } from "../support/read-along.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 
@@ -46,8 +47,8 @@ function holdingTool(name: string) {
 }
 
 /** Two services over one database, each with folders of its own. */
-async function replicas(context: TestContext, flags: Record<string, unknown> = {}) {
-  const url = await testDatabase();
+async function replicas(context: TestContext, flags: Record<string, unknown> = {}, at?: string) {
+  const url = at ?? (await testDatabase());
   const tools = { a: holdingTool("a"), b: holdingTool("b") };
   const start = (name: "a" | "b") =>
     startTestApp(context, {
@@ -186,6 +187,44 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
     await b.client.cancelTurn({ sessionId: "one" }).catch(() => undefined);
     await Promise.race([running.catch(() => undefined), wait(10_000)]);
     assert.equal((await reading).finishReason, "cancelled");
+  });
+
+  test("PostgreSQL killed in the middle of a turn and started again: the turn ends, its tool runs once", async (context) => {
+    const server = await startPostgres();
+    context.after(() => server.stop());
+    const { a, b, tools } = await replicas(context, { "postgres.poll_ms": 200 }, server.url);
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
+    const request = { sessionId: "one", messages: [user("tools")], requestId: "the turn" };
+    const running = a.client.generate(request);
+    running.catch(() => undefined);
+    await tools.a.began;
+    await server.kill();
+    tools.a.letGo();
+    await assert.rejects(running, /the session store failed/);
+    await assert.rejects(b.client.getSession({ sessionId: "one" }), /the session store failed/);
+    await server.restart();
+    const { events, finishReason } = await readTurn(b.client, "one");
+    assert.equal(finishReason, "stop");
+    assert.deepEqual([...tools.a.runs, ...tools.b.runs], ["a"]);
+    assert.equal(events.filter((event) => event.case === "toolFinished").length, 1);
+    assert.equal((await b.client.generate(request)).finishReason, "stop", "asked again, it is the same turn");
+  });
+
+  test("a session that was held back refuses turns and tells how to go on", async (context) => {
+    const { a, b, url } = await replicas(context);
+    await a.client.createSession({ sessionId: "one" });
+    const database = new pg.Client({ connectionString: url });
+    await database.connect();
+    await database.query("update codeagent.sessions set deaths = 7, owner = 'one that died'");
+    for (let held = false; !held; await wait(50)) {
+      const { rows } = await database.query("select held_until is not null as held from codeagent.sessions");
+      held = rows[0]?.held === true;
+    }
+    await database.end();
+    const turn = a.client.generate({ sessionId: "one", messages: [user("hello")] });
+    await assert.rejects(turn, /failed_precondition.*session one is held back/);
+    const reported = [...a.reports, ...b.reports].filter(([, text]) => String(text).includes("it is held back"));
+    assert.equal(reported.length, 1, "the operator is told once");
   });
 
   test("a cursor beyond the log means that the database lost what was read", async (context) => {
