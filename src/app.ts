@@ -143,6 +143,7 @@ export async function startApp({
       store,
       environment,
       defaultModel: config.model,
+      placements: config.placement,
       oneOff: { workspace: defaultWorkspace },
     });
     const schedules = new Schedules({ store, environment, sessions, defaultModel: config.model });

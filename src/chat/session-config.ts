@@ -27,6 +27,8 @@ export interface SessionConfig {
   readonly permissions?: PermissionPolicy;
   readonly approvalTimeoutMs?: number;
   readonly budget?: Budget;
+  /** Only servers of that name work on the session; absent means any. */
+  readonly placement?: string;
   readonly initialMessages: readonly Message[];
   readonly metadata: Readonly<Record<string, string>>;
 }

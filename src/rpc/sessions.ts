@@ -220,6 +220,7 @@ function sessionToProto(view: SessionView): Session {
     parentSeq: BigInt(view.parentSeq),
     currentTurnId: summary.currentTurnId,
     queuedTurns: view.waitingTurns,
+    placement: config.placement ?? "",
     ...(summary.usage === undefined ? {} : { usage: usageToProto(summary.usage) }),
     ...(config.permissions === undefined ? {} : { permissions: permissionPolicyToProto(config.permissions) }),
     ...(config.approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs: BigInt(config.approvalTimeoutMs) }),

@@ -42,6 +42,8 @@ export interface SessionsOptions {
   /** The model asked where neither request nor session names one; empty for none. */
   readonly defaultModel: string;
   readonly oneOff: OneOffTurnsOptions;
+  /** Names under which sessions may ask for this server; default none. */
+  readonly placements?: readonly string[];
 }
 
 /** Who calls. Nothing of another tenant can be seen. */
@@ -127,7 +129,10 @@ export class Sessions {
     await this.#workers.recover();
   }
 
-  /** @throws {AgentError} `already_exists` when the id is taken by another request. */
+  /**
+   * @throws {AgentError} `already_exists` when the id is taken by another request, `failed_precondition` for a placement
+   *   that no server can have.
+   */
   async create(
     principal: Principal,
     config: SessionConfig,
@@ -135,12 +140,21 @@ export class Sessions {
     requestId: string,
     note: NoteOf<SessionView> = nothingToNote,
   ): Promise<SessionView> {
+    const { placement = "" } = config;
+    if (placement !== "" && !this.#store.shared && this.#options.placements?.includes(placement) !== true) {
+      throw new AgentError(
+        "failed_precondition",
+        `no server has the placement ${placement}: this one keeps its sessions to itself and does not; leave it out, or add it to the setting placement`,
+        { reason: "NO_PLACEMENT" },
+      );
+    }
     const { messages, blobs } = separateLargeContent(config.initialMessages.map(withoutReservedMetadata));
     const small = { ...config, initialMessages: messages };
     const session = {
       ...this.#newSession(principal, sessionId, requestId, { sessionId, config }),
       parentId: "",
       parentSeq: 0,
+      placement,
       config: encodeSessionConfig(small),
       summary: encodeSummary(summaryOf(emptyState(messages))),
       blobs,
@@ -221,6 +235,7 @@ export class Sessions {
       ...this.#newSession(principal, forked.sessionId, forked.requestId, request),
       parentId: sessionId,
       parentSeq: through,
+      placement: config.placement ?? "",
       config: encodeSessionConfig({ ...config, title: forked.title === "" ? config.title : forked.title }),
       summary: encodeSummary(
         summaryOf(state.turn === undefined ? state : await loadState(this.#store, sessionId, config, through)),

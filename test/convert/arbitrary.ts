@@ -281,6 +281,7 @@ export const sessionConfig = record<SessionConfig>(
     systemPrompt: text,
     permissions: permissionPolicy,
     approvalTimeoutMs: fc.nat(),
+    placement: fc.stringMatching(/^[\w.-]{1,64}$/),
     budget,
     initialMessages: fc.array(message, { maxLength: 3 }),
     metadata: map,

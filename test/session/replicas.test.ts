@@ -227,6 +227,26 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
     assert.equal(reported.length, 1, "the operator is told once");
   });
 
+  test("a session with a placement is worked on by a server that has it, wherever it is asked", async (context) => {
+    const url = await testDatabase();
+    const tools = { plain: holdingTool("plain"), red: holdingTool("red") };
+    const start = (name: "plain" | "red") =>
+      startTestApp(context, {
+        script,
+        functions: [tools[name].functions],
+        flags: { database_url: url, placement: name === "red" ? "blue,red" : "" },
+      });
+    const [plain, red] = [await start("plain"), await start("red")];
+    const workspace = red.workspace;
+    const permissions = { mode: "bypass" };
+    const created = await red.client.createSession({ sessionId: "one", placement: "red", workspace, permissions });
+    assert.equal(created.placement, "red");
+    tools.red.letGo();
+    const answer = await plain.client.generate({ sessionId: "one", messages: [user("tools")] });
+    assert.equal(answer.finishReason, "stop");
+    assert.deepEqual([tools.plain.runs, tools.red.runs], [[], ["red"]]);
+  });
+
   test("a cursor beyond the log means that the database lost what was read", async (context) => {
     const { a } = await replicas(context);
     await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });

@@ -4,6 +4,7 @@ import type {
   PermissionPolicy as ProtoPermissionPolicy,
 } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import { CreateSessionRequestSchema, PermissionPolicySchema } from "../../../gen/codeagent/v1/code_agent_pb.ts";
+import { invalidField } from "../../chat/error.ts";
 import type { PermissionPolicy, SessionConfig } from "../../chat/session-config.ts";
 import { permissionModes } from "../../chat/session-config.ts";
 import { checkFilled, checkRange } from "../content-check.ts";
@@ -33,8 +34,14 @@ export function sessionConfigFromProto(request: CreateSessionRequest, source: So
     initialMessages: request.initialMessages.map((message, index) =>
       messageFromProto(message, `initial_messages[${index}]`, source),
     ),
+    placement: request.placement === "" ? undefined : placementFromProto(request.placement),
     metadata: { ...request.metadata },
   });
+}
+
+function placementFromProto(placement: string): string {
+  if (/^[\w.-]{1,64}$/.test(placement)) return placement;
+  throw invalidField("placement", "is no name: 1 to 64 letters, digits and _ . - are wanted");
 }
 
 /** Writes what a session is made of, as the request that would make it, without id and idempotency key. */
@@ -48,6 +55,7 @@ export function sessionConfigToProto(config: SessionConfig): CreateSessionReques
     approvalTimeoutMs: integerToProto(config.approvalTimeoutMs),
     budget: config.budget && budgetToProto(config.budget),
     initialMessages: config.initialMessages.map(messageToProto),
+    placement: config.placement ?? "",
     metadata: { ...config.metadata },
   });
 }
