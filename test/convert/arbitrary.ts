@@ -286,7 +286,7 @@ export const sessionConfig = record<SessionConfig>(
     initialMessages: fc.array(message, { maxLength: 3 }),
     metadata: map,
   },
-  ["permissions", "approvalTimeoutMs", "budget"],
+  ["permissions", "approvalTimeoutMs", "budget", "placement"],
 );
 
 const ambiguousCodes = Object.values(errorCodes);
