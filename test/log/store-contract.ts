@@ -498,15 +498,14 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       const store = await open(context);
       const { session: one } = await store.createSession(session("one"));
       const updates = () => store.updateConfig("one", one.configVersion, bytes("new"), 1, answered("update"));
-      assert.deepEqual(await Promise.all([updates(), updates()]), [true, "answered"]);
+      // Which of two at once comes first is the store's choice.
+      const once = (results: readonly unknown[]) => assert.deepEqual(new Set(results), new Set([true, "answered"]));
+      once(await Promise.all([updates(), updates()]));
       assert.equal(await store.updateConfig("one", one.configVersion, bytes("x"), 1, answered("stale")), false);
       const create = () => store.createSession(session("two", { requestId: "create" }), answered("create"));
       const forked = (requestId: string) => store.forkSession("one", 0, session("three"), answered(requestId));
       const made = await Promise.all([create(), create()]);
-      assert.deepEqual(
-        made.map((each) => (each === "answered" ? each : each.created)),
-        [true, "answered"],
-      );
+      once(made.map((each) => (each === "answered" ? each : each.created)));
       assert.equal((await store.createSession(session("two"), answered("taken"))) !== "answered", true);
       assert.notEqual(await forked("fork"), "answered");
       assert.equal(await forked("fork"), "answered");
