@@ -81,9 +81,10 @@ export async function copyLog(ask: Ask, parent: Row, throughSeq: number, session
     and not exists (select 1 from codeagent.events b where b.session_id = $1 and b.seq = e.seq - 1))`;
   await ask(
     `update codeagent.sessions set pruned_seq = case when $3::bigint <= $2::bigint then $3::bigint else ${lastGap} end,
+        state_version = greatest(state_version, $4::bigint),
         prune_at = (select min(at) from codeagent.events where session_id = $1 and kind = 'turn-finished')
       where id = $1`,
-    [sessionId, throughSeq, prunedSeq],
+    [sessionId, throughSeq, prunedSeq, numberOf(parent, "state_version")],
   );
   await ask(
     `insert into codeagent.blobs (session_id, digest, body)

@@ -249,7 +249,8 @@ class PostgresStore implements Store {
     answered?: AnsweredRequest,
   ): Promise<MadeSession | "answered" | undefined> {
     return this.#answered(answered, async (ask) => {
-      const sql = "select id, pruned_seq from codeagent.sessions where id = $1 and tenant = $2 for share";
+      const sql =
+        "select id, pruned_seq, state_version from codeagent.sessions where id = $1 and tenant = $2 for share";
       const [parent] = await ask(sql, [parentId, session.tenant]);
       if (parent === undefined) return { result: undefined, done: false };
       const made = await this.#insertSession(ask, session, throughSeq + 1);

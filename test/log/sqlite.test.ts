@@ -7,6 +7,7 @@ import { type TestContext, test } from "node:test";
 import { AgentError } from "../../src/chat/error.ts";
 import { lockDataDir } from "../../src/log/lock-file.ts";
 import { openSqliteStore } from "../../src/log/sqlite.ts";
+import type { StoreListener } from "../../src/log/store.ts";
 import { storeContract } from "./store-contract.ts";
 
 function folder(context: TestContext): string {
@@ -84,6 +85,45 @@ test("whoever owned a session before the file was opened again is dead", async (
   context.after(() => after.close());
   assert.notEqual(await after.claim("one"), undefined);
 });
+
+test("a session over which the process died again and again is held back until a cancel comes", async (context) => {
+  const path = join(folder(context), "codeagent.db");
+  const empty = new Uint8Array();
+  const noted = { tenant: "default", parentId: "", parentSeq: 0, requestId: "", requestHash: "", atMs: 1 };
+  const command = { tenant: "default", turnId: "t", principal: "p", body: empty, hash: "", atMs: 1, waitingLimit: 9 };
+  let heldBack: string[] = [];
+  for (let deaths = 0; heldBack.length === 0; deaths++) {
+    assert.ok(deaths <= 8, "eight deaths are enough");
+    const database = new DatabaseSync(path);
+    // As left behind by a process that was killed, after the pause that came before it.
+    if (deaths > 0) database.exec("update sessions set owner = 'dead', held_until = null");
+    database.close();
+    const store = openSqliteStore(path);
+    await store.createSession({ sessionId: "one", config: empty, summary: empty, blobs: [], ...noted });
+    heldBack = [];
+    await store.start({ ...deaf, heldBack: (sessionId) => heldBack.push(sessionId) });
+    await store.close();
+  }
+  assert.deepEqual(heldBack, ["one"]);
+  const store = openSqliteStore(path);
+  context.after(() => store.close());
+  assert.equal((await store.readSession("default", "one"))?.heldBack, true);
+  assert.equal(await store.claim("one"), undefined);
+  await store.send({ sessionId: "one", key: "x", kind: "cancel", ...command });
+  assert.notEqual(await store.claim("one"), undefined);
+});
+
+/** Hears nothing. */
+const deaf: StoreListener = {
+  grown: () => undefined,
+  runnable: () => undefined,
+  commanded: () => undefined,
+  deleted: () => undefined,
+  shortened: () => undefined,
+  heldBack: () => undefined,
+  fenced: () => undefined,
+  watched: () => [],
+};
 
 test("a data directory has one process; the second is told which", (context) => {
   const dataDir = folder(context);
