@@ -37,9 +37,6 @@ const script = `
   delay_ms: 30
 ${killScript}`;
 
-/** How long nginx leaves a server alone that it could not reach: `fail_timeout` and, as it counts whole seconds, one more. */
-const leftAloneMs = 2200;
-
 interface Cluster {
   readonly nginx: RunningNginx;
   /** CodeAgentService over gRPC in the clear, through nginx. */
@@ -209,7 +206,7 @@ describe("two servers behind nginx", { skip: noNginx || noPostgres, timeout: 300
           }
         } catch (error) {
           cuts++;
-          count(codes, Code[Number(Object(error).code)] ?? String(error));
+          count(codes, String(error));
           assert.ok(cuts < 30, String(error));
           await wait(100);
         }
@@ -268,7 +265,6 @@ describe("two servers behind nginx", { skip: noNginx || noPostgres, timeout: 300
         await servers.end(name, "SIGTERM");
         await servers.start(name);
         restartMs.push(performance.now() - began);
-        await wait(leftAloneMs); // until nginx has found it again
       }
     } finally {
       stopped = true;
@@ -343,7 +339,8 @@ async function killing(
     cuts += cut;
     if (cut > 0) resumedMs.push(longestSilence.ms);
     await servers.start(name);
-    await wait(leftAloneMs);
+    // Until the others know its lock, one that dies is noticed after its time to live only.
+    await wait(1000);
   }
   check.end();
   const changes = servers.changes();
