@@ -260,7 +260,7 @@ describe("two servers behind nginx", { skip: noNginx || noPostgres, timeout: 300
     })();
     const restartMs: number[] = [];
     try {
-      for (const name of [...names, ...names]) {
+      for (const name of [...names, ...names, ...names]) {
         const began = performance.now();
         await servers.end(name, "SIGTERM");
         await servers.start(name);
@@ -276,7 +276,7 @@ describe("two servers behind nginx", { skip: noNginx || noPostgres, timeout: 300
     context.diagnostic(JSON.stringify({ calls: turnIds.length, retries, reads, failedReads: reading, restart }));
     assert.equal(new Set(turnIds).size, turnIds.length, "every call is a turn of its own");
     assert.equal(servers.changes().length, 2 * turnIds.length, "and none ran twice");
-    assert.ok(turnIds.length > 20);
+    assert.ok(turnIds.length > 12, `${turnIds.length} calls are no load`);
     // Nobody repeats these but nginx, which can't where a server answers that it is just stopping.
     const unread = [...failedReads.values()].reduce((sum, times) => sum + times, 0);
     assert.ok(unread < reads / 50, `${unread} of ${reads} reads failed`);
