@@ -120,14 +120,14 @@ export class Member {
   }
 
   async #register(): Promise<void> {
-    const { client, build } = this.#options;
+    const { client, build, heldLock } = this.#options;
     const sentAt = performance.now();
     const former = [...this.#formerIds];
     await client.transaction([
       ...leaving(former),
       {
-        sql: "insert into codeagent.replicas (id, beat, lock_key, build) values ($1, clock_timestamp(), null, $2)",
-        values: [this.#id, build],
+        sql: "insert into codeagent.replicas (id, beat, lock_key, build) values ($1, clock_timestamp(), $2, $3)",
+        values: [this.#id, heldLock() ?? null, build],
       },
     ]);
     this.#formerIds = this.#formerIds.filter((id) => !former.includes(id));

@@ -104,6 +104,9 @@ export class NoticeReceiver {
   readonly #onLocked: () => void;
   readonly #stopping = new AbortController();
   readonly #running: Promise<void>;
+  readonly #tried = Promise.withResolvers<void>();
+  /** Resolves when the lock was taken for the first time, or could not be. */
+  readonly tried = this.#tried.promise;
   /** Whether the lock is held now. */
   holdsLock = false;
 
@@ -140,6 +143,7 @@ export class NoticeReceiver {
         await client.query("select pg_advisory_lock($1)", [lockKey]);
         this.holdsLock = true;
         this.#onLocked();
+        this.#tried.resolve();
         failures = 0;
         for (let whole = true; whole && !signal.aborted; ) {
           const pause = new AbortController();
@@ -154,6 +158,7 @@ export class NoticeReceiver {
         // Tried again below; what others do is seen by looking.
       }
       this.holdsLock = false;
+      this.#tried.resolve();
       await client.end().catch(() => undefined);
       const retryMs = Math.min(longestRetryMs, 100 * 2 ** Math.min(failures, 10));
       if (!signal.aborted) await wait(retryMs, undefined, { signal }).catch(() => undefined);

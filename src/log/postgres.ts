@@ -171,6 +171,8 @@ class PostgresStore implements Store {
       const locked = () => this.#member.beatNow();
       this.#receiver = new NoticeReceiver(listenUrl, this.#lockKey, timeoutMs, hear, locked);
     }
+    // Known with its lock from the first moment, it is missed at once when it dies; without it, after the time to live.
+    await this.#receiver?.tried;
     await this.#member.join();
   }
 
