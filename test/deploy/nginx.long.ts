@@ -339,8 +339,6 @@ async function killing(
     cuts += cut;
     if (cut > 0) resumedMs.push(longestSilence.ms);
     await servers.start(name);
-    // Until the others know its lock, one that dies is noticed after its time to live only.
-    await wait(1000);
   }
   check.end();
   const changes = servers.changes();
