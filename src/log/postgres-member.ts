@@ -46,7 +46,8 @@ export class Member {
   #polledAt = 0;
   #troubledAt = Number.NEGATIVE_INFINITY;
   #beatIsDue = false;
-  #others = 0;
+  /** Taken for granted until it is counted. */
+  #others = 1;
   #ticking: Promise<void> | undefined;
   #tick: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
@@ -69,6 +70,11 @@ export class Member {
   /** Whether there are other processes, as far as is known. */
   get hasOthers(): boolean {
     return this.#others > 0;
+  }
+
+  /** Another process has spoken: it is there before the next look finds it. */
+  heardOther(): void {
+    this.#others = Math.max(1, this.#others);
   }
 
   /** @throws {AgentError} when the database can't be reached. */

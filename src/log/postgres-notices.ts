@@ -33,6 +33,7 @@ export class NoticeSender {
   #grown = new Map<string, number>();
   #others = new Map<string, { readonly kind: NoticeKind; readonly sessionId: string }>();
   #sending: Promise<void> | undefined;
+  #greets = false;
 
   constructor(client: PostgresClient, from: string) {
     this.#client = client;
@@ -49,13 +50,19 @@ export class NoticeSender {
     this.#sending ??= this.#send();
   }
 
+  /** Says nothing but that this process is there, so that others tell it what they do from now on. */
+  greet(): void {
+    this.#greets = true;
+    this.#sending ??= this.#send();
+  }
+
   async settled(): Promise<void> {
     while (this.#sending !== undefined) await this.#sending;
   }
 
   async #send(): Promise<void> {
     await new Promise((resolve) => setImmediate(resolve));
-    while (this.#grown.size + this.#others.size > 0) {
+    while (this.#greets || this.#grown.size + this.#others.size > 0) {
       const payloads = this.#payloads();
       const sql = "select pg_notify($1, payload) from unnest($2::text[]) as payload";
       await this.#client.query(sql, [channel, payloads], "notify").catch(() => undefined);
@@ -71,7 +78,8 @@ export class NoticeSender {
     ];
     this.#grown = new Map();
     this.#others = new Map();
-    const payloads: string[] = [];
+    const payloads: string[] = this.#greets ? [`{"from":${JSON.stringify(this.#from)}}`] : [];
+    this.#greets = false;
     let page = new Map<string, string[]>();
     let bytes = 0;
     const turn = () => {

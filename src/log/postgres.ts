@@ -174,6 +174,7 @@ class PostgresStore implements Store {
     // Known with its lock from the first moment, it is missed at once when it dies; without it, after the time to live.
     await this.#receiver?.tried;
     await this.#member.join();
+    if (this.#receiver !== undefined) this.#notices.greet();
   }
 
   createSession(session: NewSession): Promise<MadeSession>;
@@ -649,7 +650,9 @@ class PostgresStore implements Store {
 
   #hear(notice: Notice): void {
     const listener = this.#listener;
-    if (listener === undefined || notice.from === this.#process) return;
+    if (notice.from === this.#process) return;
+    this.#member.heardOther();
+    if (listener === undefined) return;
     for (const [sessionId, headSeq] of notice.grown ?? []) listener.grown(sessionId, headSeq);
     for (const sessionId of notice.commanded ?? []) if (this.#owned.has(sessionId)) listener.commanded(sessionId);
     for (const sessionId of notice.runnable ?? []) listener.runnable(sessionId);
