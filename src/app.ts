@@ -209,6 +209,7 @@ export async function startApp({
         readMaxBytes: config["limits.max_message_bytes"],
         // A message of the largest size is shown twice in an answer: as blocks and as OpenAI shapes it.
         writeMaxBytes: 2 * config["limits.max_message_bytes"] + 1024 * 1024,
+        connectionsPerAddress: config["limits.connections_per_address"],
       },
       routes,
       connect: { interceptors: [errorInterceptor(reportFault)] },

@@ -133,6 +133,11 @@ export const settings = {
   "limits.max_turn_ms": setting(integer(1, 86_400_000), 30 * 60_000, "Longest turn, in milliseconds."),
   "limits.max_queued_turns": setting(integer(1, 10_000), 16, "Turns that may wait in one session."),
   "limits.max_turns_in_flight": setting(integer(1, 100_000), 512, "Turns that run at the same time."),
+  "limits.connections_per_address": setting(
+    integer(1, 1_000_000),
+    64,
+    "Connections from one address that is not this machine; a proxy may need one for each call.",
+  ),
   "limits.max_answer_repairs": setting(
     integer(0, 10),
     2,
@@ -283,6 +288,10 @@ export function readConfig(sources: ConfigSources): Config {
     "limits.max_turn_ms": value("limits.max_turn_ms", settings["limits.max_turn_ms"]),
     "limits.max_queued_turns": value("limits.max_queued_turns", settings["limits.max_queued_turns"]),
     "limits.max_turns_in_flight": value("limits.max_turns_in_flight", settings["limits.max_turns_in_flight"]),
+    "limits.connections_per_address": value(
+      "limits.connections_per_address",
+      settings["limits.connections_per_address"],
+    ),
     "limits.max_answer_repairs": value("limits.max_answer_repairs", settings["limits.max_answer_repairs"]),
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "compaction.at_share": value("compaction.at_share", settings["compaction.at_share"]),
