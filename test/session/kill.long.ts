@@ -1,36 +1,37 @@
-import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { assertUnharmed, type BlowReport, tableRow } from "../support/counted-log.ts";
 import { noPostgres, stopTestDatabases } from "../support/postgres.ts";
-import { killLoop, seeded } from "./kill-loop.ts";
-import { replicaKillLoop, spread } from "./replica-kill-loop.ts";
+import { cronKillLoop } from "./cron-kill-loop.ts";
+import { approvalRestartLoop, databaseKillLoop } from "./database-kill-loop.ts";
+import { seeded } from "./kill-loop.ts";
+import { replicaKillLoop } from "./replica-kill-loop.ts";
+import { restartKillLoop } from "./restart-kill-loop.ts";
 
-after(stopTestDatabases);
+type Loop = (random: () => number) => Promise<BlowReport>;
 
-test("100 kills: no event lost, every turn finished, no changing tool run twice", async () => {
-  const seed = Date.now() % 1_000_000;
-  const report = await killLoop(100, seeded(seed));
-  console.log({ seed, ...report, startMs: spread(report.startMs) });
-  assert.equal(report.changedTwice, 0);
-});
+const loops: readonly (readonly [name: string, loop: Loop, skip?: string | false])[] = [
+  ["SQLite: server killed, restarted", (random) => restartKillLoop(100, random)],
+  ["PostgreSQL: one of two servers killed", (random) => replicaKillLoop("kill", 100, random), noPostgres],
+  ["PostgreSQL: one of two servers frozen", (random) => replicaKillLoop("freeze", 20, random), noPostgres],
+  ["PostgreSQL itself killed in a turn", (random) => databaseKillLoop(10, random), noPostgres],
+  ["approval after everything was killed", (random) => approvalRestartLoop(6, random), noPostgres],
+  ["schedules while servers are killed", (random) => cronKillLoop(20, random), noPostgres],
+];
 
-test("100 kills and 20 freezes of one of two servers: the other goes on", { skip: noPostgres }, async () => {
-  const seed = Date.now() % 1_000_000;
-  const killed = await replicaKillLoop(
-    Array.from({ length: 100 }, () => "kill" as const),
-    seeded(seed),
-  );
-  const frozen = await replicaKillLoop(
-    Array.from({ length: 20 }, () => "freeze" as const),
-    seeded(seed),
-  );
-  console.table({
-    kill: { times: killed.kills, doubles: killed.changedTwice, ...spread(killed.takeoverMs), events: killed.events },
-    freeze: {
-      times: frozen.freezes,
-      doubles: frozen.changedTwice,
-      ...spread(frozen.frozenTakeoverMs),
-      events: frozen.events,
-    },
+const rows: Record<string, ReturnType<typeof tableRow> & { readonly seconds: number }> = {};
+const seed = Date.now() % 1_000_000;
+
+for (const [name, loop, skip = false] of loops) {
+  test(`${name}: nothing lost, nothing repeated, no changing tool run twice`, { skip }, async () => {
+    const began = performance.now();
+    const report = await loop(seeded(seed));
+    rows[name] = { ...tableRow(report), seconds: Math.round((performance.now() - began) / 1000) };
+    assertUnharmed(report);
   });
-  assert.equal(killed.changedTwice + frozen.changedTwice, 0);
+}
+
+after(async () => {
+  await stopTestDatabases();
+  console.log(`seed ${seed}`);
+  console.table(rows);
 });

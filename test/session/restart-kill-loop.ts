@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { blowGround, later, type Replica, readTurn, takeoverTimes } from "../support/blow-ground.ts";
+import { type BlowReport, countedLog } from "../support/counted-log.ts";
+import { user } from "../support/test-app.ts";
+import { end, killScript } from "./kill-loop.ts";
+
+/**
+ * Kills the service over its SQLite file with SIGKILL at random moments of its turns, starts it again and goes on reading
+ * from the last event seen, until every turn has finished.
+ */
+export async function restartKillLoop(kills: number, random: () => number): Promise<BlowReport> {
+  const ground = blowGround(killScript);
+  const sessionId = "killed-often";
+  const log = countedLog();
+  const takeover = takeoverTimes();
+  let server: Replica | undefined;
+  let killed = 0;
+  try {
+    for (let turn = 1; killed < kills; turn++) {
+      for (let finished = false; !finished; ) {
+        server ??= await ground.start("data");
+        const { client, url, kill, process } = server;
+        const killing = later(20 + random() * 250, async () => {
+          takeover.struck();
+          await kill();
+        });
+        if (killed >= kills) killing.cancel();
+        try {
+          await client.createSession({ sessionId, permissions: { mode: "bypass" }, requestId: "the session" });
+          const asking = client.generate({ sessionId, messages: [user(`turn ${turn}`)], requestId: `turn ${turn}` });
+          asking.catch(() => undefined); // read below, by cursor
+          await readTurn(url, sessionId, log, random, takeover.see);
+          finished = true;
+        } catch (error) {
+          assert.ok(process.killed, `the stream broke without a kill: ${error}`);
+        } finally {
+          killing.cancel();
+        }
+        if (await killing.done) {
+          killed++;
+          server = undefined;
+        } else if (finished) {
+          await end(process, "SIGTERM");
+          server = undefined;
+        }
+      }
+    }
+    const { turns, lastSeq, cuts, gaps, duplicates } = log;
+    const counts = { times: killed, turns, events: Number(lastSeq), cuts, gaps, duplicates };
+    return { ...counts, ...ground.tools(), takeoverMs: takeover.tookMs };
+  } finally {
+    await ground.close();
+  }
+}
