@@ -128,6 +128,8 @@ export async function fireSchedule(
   if (moved.length === 0) return undefined;
   const listed: StoredRun[] = [];
   for (const run of runs) {
+    // A time that comes once more, as after a clock was set back, is over.
+    if ((await findRun(ask, run)).length > 0) continue;
     const sent = run.givesWay && (await isBusy(ask, scheduleId)) ? "busy" : await send(ask, target, run);
     if (sent === undefined) {
       await breakSchedulesOf(ask, run.command.sessionId);

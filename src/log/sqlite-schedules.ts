@@ -134,6 +134,8 @@ export class SqliteSchedules {
     if (moved === 0) return undefined;
     const listed: StoredRun[] = [];
     for (const run of runs) {
+      // A time that comes once more, as after a clock was set back, is over.
+      if (this.#runs("runs.schedule_id = ? and runs.key = ?", scheduleId, run.command.key).length > 0) continue;
       const sent = run.givesWay && this.#isBusy(scheduleId) ? "busy" : this.#send(run);
       if (sent === undefined) {
         this.breakSchedulesOf(run.command.sessionId);

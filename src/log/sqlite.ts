@@ -375,10 +375,14 @@ class SqliteStore implements Store {
   async parkedSessions(limit: number) {
     return this.#reading("", () =>
       this.#all(
-        "select id, wake_at from sessions where wake_at is not null and owner is null order by wake_at, id limit ?",
+        `select id, wake_at as at from sessions where wake_at is not null and owner is null
+         union all select id, held_until from sessions
+           where runnable = 1 and owner is null and held_until is not null and held_until < ?
+         order by at, id limit ?`,
+        heldForGood,
         limit,
       ),
-    ).map((row) => ({ sessionId: textOf(row, "id"), wakeAtMs: numberOf(row, "wake_at") }));
+    ).map((row) => ({ sessionId: textOf(row, "id"), wakeAtMs: numberOf(row, "at") }));
   }
 
   async listWaiting(tenant: string, after: WaitingPosition | undefined, limit: number) {
@@ -776,8 +780,8 @@ class SqliteStore implements Store {
     try {
       this.#transaction(writes);
     } catch (cause) {
-      if (!isDamage(cause)) throw storeError(cause, "");
-      // Damage is somewhere: a write that does not touch it is not to fail for one that does.
+      if (!isDamage(cause) && !isConstraint(cause)) throw storeError(cause, "");
+      // One write meets damage, or breaks a rule of a table: the others are not to fail for it.
       for (const write of writes) {
         try {
           this.#transaction([write]);
@@ -835,6 +839,13 @@ class SqliteStore implements Store {
   #all(sql: string, ...values: (string | number | Uint8Array | null)[]): Row[] {
     return this.#statement(sql).all(...values);
   }
+}
+
+/** A row that a rule of its table refuses. */
+function isConstraint(error: unknown): boolean {
+  const constraint = 19;
+  const code = error instanceof Error && "errcode" in error ? error.errcode : undefined;
+  return typeof code === "number" && (code & 0xff) === constraint;
 }
 
 /**

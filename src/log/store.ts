@@ -95,7 +95,10 @@ export interface Store extends ScheduleStore {
    * @param seenKeys commands that the owner has seen and leaves for later
    */
   park(sessionId: string, fence: Fence, wakeAtMs: number, seenKeys: readonly string[]): Promise<boolean>;
-  /** Parked sessions that nobody alive owns, those to be woken first first. */
+  /**
+   * Sessions that nobody alive owns and somebody has to look at later, those to be woken first first: parked ones, and
+   * those left alone for a while since their owners died one after another.
+   */
   parkedSessions(limit: number): Promise<readonly ParkedSession[]>;
   /**
    * Sessions in which something waits for an answer (`Append.waitingSinceMs`), those that wait longest first, then by id;

@@ -24,6 +24,7 @@ export function requestIdFrom(value: string): string {
     throw invalidField("request_id", `has ${value.length} characters; ${maxRequestIdLength} is the most`);
   }
   if (!value.isWellFormed()) throw invalidField("request_id", "has half a surrogate pair");
+  if (value.includes("\0")) throw invalidField("request_id", "has a NUL character");
   return value;
 }
 

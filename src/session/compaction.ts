@@ -75,10 +75,17 @@ export async function compactOnRequest(
   extras: CommitExtras,
   signal: AbortSignal,
 ): Promise<void> {
-  const models = configured(session, model);
-  const windowTokens = await windowOf(session, models[0]);
-  const asked = { turnId: "", trigger: "request", models, windowTokens, instructions, requestId, extras } as const;
-  if (await compact(session, asked, signal)) return;
+  let fallbackReason: string | undefined;
+  try {
+    const models = configured(session, model);
+    const windowTokens = await windowOf(session, models[0]);
+    const asked = { turnId: "", trigger: "request", models, windowTokens, instructions, requestId, extras } as const;
+    if (await compact(session, asked, signal)) return;
+  } catch (error) {
+    // A command that can't be done is answered nevertheless: turns wait behind it.
+    if (!(error instanceof AgentError) || error.kind !== "data_loss") throw error;
+    fallbackReason = error.message;
+  }
   record(
     session,
     "",
@@ -90,6 +97,7 @@ export async function compactOnRequest(
       keptMessageIds: [],
       trigger: "request",
       requestId,
+      ...(fallbackReason === undefined ? {} : { fallbackReason }),
     },
     extras,
   );

@@ -88,8 +88,11 @@ export class OneOffTurns {
       if (turn.abandoned) this.#requests.delete(key);
       else this.#timers.later(this.#options.keptMs ?? defaultKeptMs, () => this.#requests.delete(key));
     });
-    const oldest = this.#requests.keys().next();
-    if (this.#requests.size > maxKept && oldest.done === false) this.#requests.delete(oldest.value);
+    if (this.#requests.size > maxKept) {
+      // One that runs is known to its end, or it would be run twice.
+      const over = [...this.#requests].find(([, known]) => known.turn.hasEnded);
+      if (over !== undefined) this.#requests.delete(over[0]);
+    }
     return turn;
   }
 

@@ -147,6 +147,7 @@ export class Schedules {
     const sessionId = target.type === "session" ? target.sessionId : "";
     const config = target.type === "template" ? target.config : await this.#configOf(tenant, sessionId);
     if (config === undefined) throw unknownSession(sessionId);
+    this.#sessions.checkPlacement(config);
     await this.#sessions.admit(turnOf(schedule, sessionId, ""), config);
     const id = scheduleId === "" ? this.#environment.newId("sch") : scheduleId;
     const fields = { tenant, scheduleId: id, principal: name, sessionId, cron, timeZone, misfirePolicy, body, nextMs };
@@ -251,10 +252,16 @@ export class Schedules {
     let count = 0;
     while (!this.#stopped) {
       const due = await this.#store.dueSchedules(this.#environment.now(), pageSchedules);
+      let failure: { readonly error: unknown } | undefined;
       for (const stored of due) {
         if (this.#stopped) break;
-        count += await this.#fire(stored);
+        try {
+          count += await this.#fire(stored);
+        } catch (error) {
+          failure ??= { error }; // the others run all the same
+        }
       }
+      if (failure !== undefined) throw failure.error;
       // Each of them has a later time now, here or elsewhere, so that the next page is another one.
       if (due.length < pageSchedules) break;
     }
@@ -334,6 +341,7 @@ export class Schedules {
       tenant,
       parentId: "",
       parentSeq: 0,
+      placement: template.placement ?? "",
       config: encodeSessionConfig({ ...template, initialMessages: messages }),
       summary: encodeSummary(summaryOf(emptyState(messages))),
       blobs,

@@ -129,6 +129,16 @@ export class Sessions {
     await this.#workers.recover();
   }
 
+  /** @throws {AgentError} `failed_precondition` for a placement that no server can have. */
+  checkPlacement({ placement = "" }: SessionConfig): void {
+    if (placement === "" || this.#store.shared || this.#options.placements?.includes(placement) === true) return;
+    throw new AgentError(
+      "failed_precondition",
+      `no server has the placement ${placement}: this one keeps its sessions to itself and does not; leave it out, or add it to the setting placement`,
+      { reason: "NO_PLACEMENT" },
+    );
+  }
+
   /**
    * @throws {AgentError} `already_exists` when the id is taken by another request, `failed_precondition` for a placement
    *   that no server can have.
@@ -140,21 +150,14 @@ export class Sessions {
     requestId: string,
     note: NoteOf<SessionView> = nothingToNote,
   ): Promise<SessionView> {
-    const { placement = "" } = config;
-    if (placement !== "" && !this.#store.shared && this.#options.placements?.includes(placement) !== true) {
-      throw new AgentError(
-        "failed_precondition",
-        `no server has the placement ${placement}: this one keeps its sessions to itself and does not; leave it out, or add it to the setting placement`,
-        { reason: "NO_PLACEMENT" },
-      );
-    }
+    this.checkPlacement(config);
     const { messages, blobs } = separateLargeContent(config.initialMessages.map(withoutReservedMetadata));
     const small = { ...config, initialMessages: messages };
     const session = {
       ...this.#newSession(principal, sessionId, requestId, { sessionId, config }),
       parentId: "",
       parentSeq: 0,
-      placement,
+      placement: config.placement ?? "",
       config: encodeSessionConfig(small),
       summary: encodeSummary(summaryOf(emptyState(messages))),
       blobs,

@@ -76,7 +76,7 @@ export class Workers {
     if (this.#draining) return;
     let nextMs = Number.POSITIVE_INFINITY;
     for (const { sessionId, wakeAtMs } of parked) {
-      if (wakeAtMs <= now()) this.wake(sessionId);
+      if (wakeAtMs <= now()) this.wakeInTurn(sessionId);
       // One whose time has come may not be had at the moment: then it is tried again.
       nextMs = Math.min(nextMs, wakeAtMs <= now() ? now() + 1000 : wakeAtMs);
     }

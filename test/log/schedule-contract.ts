@@ -169,6 +169,21 @@ export function scheduleContract(name: string, open: (context: TestContext) => P
       assert.equal((await fire(store, "daily", [run("daily", "f")], 120_000))?.length, 1);
     });
 
+    test("a time that comes once more is over, and nobody else fails for it", async (context) => {
+      const store = await opened(context, [newSchedule("daily"), newSchedule("other", { sessionId: "one" })]);
+      assert.equal((await fire(store, "daily", [run("daily", "a")]))?.length, 1);
+      await store.pauseSchedule(change("daily"));
+      await store.resumeSchedule(change("daily"), 60_000);
+      const again = fire(store, "daily", [run("daily", "a"), run("daily", "b")]);
+      const other = fire(store, "other", [run("other", "c")]);
+      assert.deepEqual(
+        (await again)?.map(({ runId }) => runId),
+        ["run-b"],
+      );
+      assert.equal((await other)?.length, 1);
+      assert.deepEqual((await keysIn(store, "one")).toSorted(), ["a", "b", "c"]);
+    });
+
     test("a fire brings its session with it", async (context) => {
       const store = await opened(context, [newSchedule("daily", { sessionId: "" })]);
       const made = ["new-1", "new-2"].map((id) => run("daily", id, { sessionId: id, session: newSession(id) }));

@@ -113,6 +113,30 @@ test("a session over which the process died again and again is held back until a
   assert.notEqual(await store.claim("one"), undefined);
 });
 
+test("a session that is left alone for a while after deaths is to be looked at when that is over", async (context) => {
+  const path = join(folder(context), "codeagent.db");
+  const empty = new Uint8Array();
+  const noted = { tenant: "default", parentId: "", parentSeq: 0, requestId: "", requestHash: "", atMs: 1 };
+  const command = { tenant: "default", turnId: "t", principal: "p", body: empty, hash: "", atMs: 1, waitingLimit: 9 };
+  for (let deaths = 0; deaths <= 3; deaths++) {
+    const database = new DatabaseSync(path);
+    if (deaths > 0) database.exec("update sessions set owner = 'dead', held_until = null");
+    database.close();
+    const store = openSqliteStore(path);
+    await store.createSession({ sessionId: "one", config: empty, summary: empty, blobs: [], ...noted });
+    await store.send({ sessionId: "one", key: "x", kind: "turn", ...command });
+    await store.start(deaf);
+    const later = await store.parkedSessions(9);
+    await store.close();
+    assert.deepEqual(
+      later.map(({ sessionId }) => sessionId),
+      deaths < 3 ? [] : ["one"],
+      `${deaths} deaths`,
+    );
+    if (deaths === 3) assert.ok((later[0]?.wakeAtMs ?? 0) > Date.now());
+  }
+});
+
 /** Hears nothing. */
 const deaf: StoreListener = {
   grown: () => undefined,

@@ -129,6 +129,7 @@ const badTurns: [name: string, request: JsonObject, field: string, says?: RegExp
     asked({ options: { responseFormat: { type: "json_schema", jsonSchema: { schema: "{'a'" } } } }),
     "options.response_format.json_schema.schema",
   ],
+  ["a request id with NUL", asked({ requestId: "a\u0000b" }), "request_id", /NUL/],
   ["a request id of 300 characters", asked({ requestId: "r".repeat(300) }), "request_id", /300/],
 ];
 

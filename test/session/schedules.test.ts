@@ -395,6 +395,7 @@ describe("the service of schedules", { timeout: 60_000 }, () => {
       [{ ...hourly, scheduleId: "a b" }, Code.InvalidArgument, /^schedule_id: /],
       [{ ...hourly, title: "x".repeat(1001) }, Code.InvalidArgument, /^title: /],
       [{ cron: "0 * * * *" }, Code.InvalidArgument, /^target: is missing/],
+      [{ ...hourly, ...template({ placement: "gpu" }) }, Code.FailedPrecondition, /^no server has the placement gpu/],
       [{ ...hourly, ...template({ sessionId: "mine" }) }, Code.InvalidArgument, /^session_template\.session_id: /],
       [{ ...hourly, ...template({ requestId: "mine" }) }, Code.InvalidArgument, /^session_template\.request_id: /],
       [{ ...hourly, ...template({ permissions: { mode: "any" } }) }, Code.InvalidArgument, /^session_template\.perm/],
