@@ -97,7 +97,7 @@ with input as materialized (
     summary_start, summary_length, waits_changed, waiting_since, progress, finished)),
 locked as materialized (
   select s.id from codeagent.sessions s join input i on s.id = i.session_id and s.epoch = i.epoch and s.token = i.token
-  order by s.id for update of s),
+  order by s.id for no key update of s),
 grown as (
   update codeagent.sessions s set next_seq = s.next_seq + i.count, updated_at = i.at,
     summary = case when i.summary_start is null then s.summary

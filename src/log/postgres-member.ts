@@ -28,6 +28,9 @@ const lockFreeMs = 1000;
 /** After a trouble of our own others get this long to come back before a free lock counts against them. */
 const mercyMs = 3000;
 
+/** So many ids this process remembers as its own. */
+const keptIds = 1000;
+
 const nowMs = "(extract(epoch from clock_timestamp()) * 1000)::bigint";
 
 /**
@@ -39,6 +42,8 @@ export class Member {
   readonly #options: MemberOptions;
   #id = newId();
   #registered = false;
+  /** Ids it had, the last ones last. */
+  readonly #earlierIds = new Set<string>();
   /** Ids that others may still take for alive. */
   #formerIds: string[] = [];
   /** When the last sign of life that arrived was sent, by a clock that never goes back. */
@@ -62,9 +67,9 @@ export class Member {
     return this.#registered ? this.#id : undefined;
   }
 
-  /** Whether an id is, or was, this process's. */
+  /** Whether an id is, or was, this process's; only the last thousand are remembered. */
   isOwn(id: string): boolean {
-    return id === this.#id || this.#formerIds.includes(id);
+    return id === this.#id || this.#earlierIds.has(id);
   }
 
   /** Whether there are other processes, as far as is known. */
@@ -169,6 +174,11 @@ export class Member {
     this.#registered = false;
     this.#troubledAt = performance.now();
     this.#formerIds.push(this.#id);
+    this.#earlierIds.add(this.#id);
+    for (const oldest of this.#earlierIds) {
+      if (this.#earlierIds.size <= keptIds) break;
+      this.#earlierIds.delete(oldest);
+    }
     this.#id = newId();
     this.#options.onFenced();
   }
@@ -203,7 +213,7 @@ export class Member {
     const freed = await this.#options.client.query(
       `with orphans as (select * from unnest($1::text[], $2::text[], $3::bigint[]) as t(id, owner, held_until)),
         locked as (select s.id from codeagent.sessions s join orphans o on o.id = s.id and o.owner = s.owner
-          order by s.id for update of s skip locked)
+          order by s.id for no key update of s skip locked)
       update codeagent.sessions s set owner = null, runnable = 1, deaths = s.deaths + 1, held_until = o.held_until
         from orphans o join locked l on l.id = o.id where s.id = o.id and s.owner = o.owner returning s.id, s.held_until`,
       [orphans.map((row) => textOf(row, "id")), orphans.map((row) => textOf(row, "owner")), until],

@@ -23,6 +23,9 @@ export const sessionColumns = `id, parent_id, parent_seq, next_seq, pruned_seq, 
 /** Somebody may claim it. */
 export const runnable = `runnable = 1 and owner is null and (held_until is null or held_until <= ${nowMs})`;
 
+/** Nobody may claim it for some time, and then somebody should. */
+export const paused = `runnable = 1 and held_until < ${heldForGood}`;
+
 const sendSql = `
 with known as (select turn_id, hash, first_seq from codeagent.inbox where session_id = $1 and key = $3),
 waiting as (select count(*) as count from codeagent.inbox where session_id = $1 and kind = $4 and taken_at is null),
@@ -99,7 +102,7 @@ export function sendStatements(entry: NewInboxEntry): [Statement, Statement] {
   return [
     {
       // What the next statement counts is then what is there.
-      sql: "select next_seq, owner, placement from codeagent.sessions where id = $1 and tenant = $2 for update",
+      sql: "select next_seq, owner, placement from codeagent.sessions where id = $1 and tenant = $2 for no key update",
       values: [sessionId, tenant],
       name: "send-lock",
     },

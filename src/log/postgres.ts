@@ -33,6 +33,7 @@ import {
   createdFrom,
   insertSession,
   nowMs,
+  paused,
   runnable,
   selectCreated,
   sendStatements,
@@ -125,6 +126,8 @@ class PostgresStore implements Store {
   readonly #placements: readonly string[];
   /** Sessions this process owns, by the token they are owned with. */
   readonly #owned = new Map<string, string>();
+  /** Tokens of the claims under way. */
+  readonly #claiming = new Set<string>();
   /** Commands under way, the last of each session. */
   readonly #sending = new Map<string, Promise<void>>();
   #receiver: NoticeReceiver | undefined;
@@ -252,8 +255,9 @@ class PostgresStore implements Store {
     answered?: AnsweredRequest,
   ): Promise<MadeSession | "answered" | undefined> {
     return this.#answered(answered, async (ask) => {
+      // Only deletes and prunes have to wait for a fork, however long it takes: not who writes.
       const sql =
-        "select id, pruned_seq, state_version from codeagent.sessions where id = $1 and tenant = $2 for share";
+        "select id, pruned_seq, state_version from codeagent.sessions where id = $1 and tenant = $2 for key share";
       const [parent] = await ask(sql, [parentId, session.tenant]);
       if (parent === undefined) return { result: undefined, done: false };
       const made = await this.#insertSession(ask, session, throughSeq + 1);
@@ -320,17 +324,33 @@ class PostgresStore implements Store {
     const owner = this.#member.id;
     if (owner === undefined) return undefined;
     const token = randomBytes(16).toString("hex");
+    this.#claiming.add(token);
+    try {
+      return await this.#claim(sessionId, owner, token);
+    } finally {
+      this.#claiming.delete(token);
+    }
+  }
+
+  async #claim(sessionId: string, owner: string, token: string): Promise<Claim | undefined> {
     const [row] = await this.#query(
       `update codeagent.sessions set owner = $2, epoch = epoch + 1, previous_token = token, token = $3, runnable = 1,
           wake_at = null
         where id = $1 and owner is null and (held_until is null or held_until <= ${nowMs})
           and (placement = '' or placement = any($4::text[])) and state_version <= $5
           and (select least_version from codeagent.schema_version) <= ${postgresSchemaVersion}
+          and exists (select 1 from codeagent.replicas where id = $2)
         returning epoch, tenant, previous_token, next_seq, config`,
       [sessionId, owner, token, this.#placements, this.#stateVersion],
       "claim",
     );
     if (row === undefined) return undefined;
+    this.#member.checkBeat();
+    if (this.#member.id !== owner) {
+      // It waited so long that this process was taken for dead. What can't be freed here is found without its owner.
+      await this.#free(owner, [[sessionId, token]]).catch(() => undefined);
+      return undefined;
+    }
     this.#owned.set(sessionId, token);
     return {
       fence: { epoch: numberOf(row, "epoch"), token },
@@ -369,8 +389,11 @@ class PostgresStore implements Store {
 
   async parkedSessions(limit: number) {
     const rows = await this.#query(
-      "select id, wake_at from codeagent.sessions where wake_at is not null and owner is null order by wake_at, id limit $1",
-      [limit],
+      `select id, least(wake_at, case when ${paused} then held_until end) as wake_at from codeagent.sessions
+        where owner is null and (wake_at is not null or ${paused})
+          and (placement = '' or placement = any($2::text[])) and state_version <= $3
+        order by 2, id limit $1`,
+      [limit, this.#placements, this.#stateVersion],
     );
     return rows.map((row) => ({ sessionId: textOf(row, "id"), wakeAtMs: numberOf(row, "wake_at") }));
   }
@@ -570,7 +593,7 @@ class PostgresStore implements Store {
   async #giveUp(sessionId: string, fence: Fence, statement: Statement): Promise<Row | undefined> {
     const [, [row] = []] = await this.#transaction([
       {
-        sql: "select 1 from codeagent.sessions where id = $1 and epoch = $2 and token = $3 for update",
+        sql: "select 1 from codeagent.sessions where id = $1 and epoch = $2 and token = $3 for no key update",
         values: [sessionId, fence.epoch, fence.token],
         name: "own-lock",
       },
@@ -664,8 +687,10 @@ class PostgresStore implements Store {
   async #look(): Promise<void> {
     const listener = this.#listener;
     if (listener === undefined) return;
-    const watched = new Map([...listener.watched()].filter(([sessionId]) => !this.#owned.has(sessionId)));
-    const [toDo = [], heads = [], commanded = []] = await this.#watchClient.transaction([
+    const owner = this.#member.id ?? "";
+    const owned = new Map(this.#owned);
+    const watched = new Map([...listener.watched()].filter(([sessionId]) => !owned.has(sessionId)));
+    const [toDo = [], heads = [], commanded = [], there = [], mine = []] = await this.#watchClient.transaction([
       {
         sql: `select id from codeagent.sessions where (${runnable} or wake_at <= ${nowMs} and owner is null)
             and (placement = '' or placement = any($1::text[])) and state_version <= $2 order by id limit ${namedSessions}`,
@@ -679,10 +704,27 @@ class PostgresStore implements Store {
       },
       {
         sql: "select distinct session_id as id from codeagent.inbox where taken_at is null and session_id = any($1::text[])",
-        values: [[...this.#owned.keys()]],
+        values: [[...owned.keys()]],
         name: "look-commanded",
       },
+      {
+        sql: "select id from codeagent.sessions where id = any($1::text[])",
+        values: [[...owned.keys()]],
+        name: "look-owned",
+      },
+      { sql: "select id, token from codeagent.sessions where owner = $1", values: [owner], name: "look-mine" },
     ]);
+    // A claim whose answer was lost was done all the same, at once or later: nobody works there, and nobody else may.
+    const lost = mine
+      .map((row): [string, string] => [textOf(row, "id"), textOf(row, "token")])
+      .filter(([sessionId, token]) => this.#owned.get(sessionId) !== token && !this.#claiming.has(token));
+    if (lost.length > 0) await this.#free(owner, lost);
+    const existing = new Set(there.map((row) => textOf(row, "id")));
+    for (const [sessionId, token] of owned) {
+      if (existing.has(sessionId) || this.#owned.get(sessionId) !== token) continue;
+      this.#owned.delete(sessionId);
+      listener.deleted(sessionId);
+    }
     for (const row of toDo) listener.runnable(textOf(row, "id"));
     for (const row of commanded) listener.commanded(textOf(row, "id"));
     const found = new Map(heads.map((row) => [textOf(row, "id"), row]));
@@ -697,6 +739,19 @@ class PostgresStore implements Store {
       else listener.grown(sessionId, headSeq);
       if (row["held_until"] === heldForGood) listener.heldBack(sessionId, false);
     }
+  }
+
+  /** Frees sessions that are owned under a token nobody uses; locked ones are left to the next look. */
+  async #free(owner: string, sessions: readonly (readonly [sessionId: string, token: string])[]): Promise<void> {
+    const freed = await this.#watchClient.query(
+      `with unused as (select * from unnest($2::text[], $3::text[]) as t(id, token)),
+        locked as (select s.id from codeagent.sessions s join unused u on u.id = s.id and u.token = s.token
+          where s.owner = $1 order by s.id for no key update of s skip locked)
+      update codeagent.sessions s set owner = null, runnable = 1 from locked l where s.id = l.id returning s.id`,
+      [owner, sessions.map(([sessionId]) => sessionId), sessions.map(([, token]) => token)],
+      "free-unused",
+    );
+    for (const row of freed) this.#listener?.runnable(textOf(row, "id"));
   }
 
   readonly #ask: Ask = (sql, values) => this.#query(sql, values);

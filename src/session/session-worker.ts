@@ -93,11 +93,12 @@ export class SessionWorker {
    * @throws what the store throws; the session is then still marked as owned.
    */
   async run(kept: KeptState | undefined): Promise<{ kept: KeptState | undefined; more: boolean; wakeAtMs?: number }> {
+    this.#fenced = undefined; // a fence that comes from now on is about this claim
     const claim = await this.#store.claim(this.#sessionId);
     if (claim === undefined) return { kept: undefined, more: false };
-    this.#fenced = undefined;
     let session: RunningSession | undefined;
     try {
+      this.#checkFence();
       if (claim.headSeq < this.#tail.headSeq) throw lostSuffix(this.#sessionId, this.#tail.headSeq, claim.headSeq);
       this.#tail.advanceTo(claim.headSeq);
       session = await this.#open(claim, kept);
@@ -127,6 +128,10 @@ export class SessionWorker {
       await this.#store.release(this.#sessionId, claim.fence, true);
       return { kept: undefined, more: false };
     }
+  }
+
+  #checkFence(): void {
+    if (this.#fenced !== undefined) throw this.#fenced;
   }
 
   async #open(claim: Claim, kept: KeptState | undefined): Promise<RunningSession> {
@@ -184,7 +189,7 @@ export class SessionWorker {
     this.#turn = { turnId: "", abort };
     try {
       if (this.#stopped !== undefined) throw this.#stopped;
-      if (this.#fenced !== undefined) throw this.#fenced;
+      this.#checkFence();
       await compactOnRequest(session, decodeCompactionRequest(body), { takenKeys: [key] }, abort.signal);
       await session.writer.flushed();
     } finally {
@@ -219,7 +224,7 @@ export class SessionWorker {
     this.#turn = { turnId: turn.turnId, abort };
     try {
       if (this.#stopped !== undefined) throw this.#stopped;
-      if (this.#fenced !== undefined) throw this.#fenced;
+      this.#checkFence();
       const inbox = await this.#store.readInbox(this.#sessionId);
       if (inbox.some((entry) => entry.key === cancelKey(turn.turnId))) abort.abort(cancelledError());
       return await runTurn(session, abort.signal);

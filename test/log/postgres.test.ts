@@ -35,7 +35,7 @@ if (noPostgres === false) {
   );
 }
 
-describe("processes over one PostgreSQL", { skip: noPostgres, timeout: 60_000 }, () => {
+describe("processes over one PostgreSQL", { skip: noPostgres, timeout: 120_000 }, () => {
   const empty = new Uint8Array();
   const made = (store: Store, sessionId: string, placement = "") =>
     store.createSession({
@@ -194,6 +194,125 @@ describe("processes over one PostgreSQL", { skip: noPostgres, timeout: 60_000 },
     await newer.release("new", claim.fence, true);
     assert.equal(await plain.claim("new"), undefined);
     assert.notEqual(await newer.claim("new"), undefined);
+  });
+
+  /** A transaction of somebody else, left open until `end`. */
+  async function begun(context: TestContext, url: string, sql: string) {
+    const client = new pg.Client({ connectionString: url });
+    await client.connect();
+    let ended: Promise<void> | undefined;
+    const end = () => {
+      ended ??= client.end();
+      return ended;
+    };
+    context.after(end);
+    await client.query("begin");
+    await client.query(sql);
+    return { end };
+  }
+  /** Asks until the answer is `true`; the test's own limit ends it. */
+  async function until(url: string, question: string): Promise<void> {
+    while ((await asked(url, `select (${question}) as yes`))[0]?.["yes"] !== true) await wait(20);
+  }
+  const waitingForLock = (statement: string) =>
+    `select exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+      and query like '${statement}%')`;
+
+  test("a claim whose answer is lost leaves no owner behind", { timeout: 20_000 }, async (context) => {
+    const url = await testDatabase();
+    const a = await opened(context, { url, timeoutMs: 700, pollMs: 100 });
+    await made(a, "one");
+    const lock = await begun(context, url, "select 1 from codeagent.sessions for update");
+    await assert.rejects(
+      a.claim("one"),
+      (error) => error instanceof AgentError && error.reason === "STORE_FAILED" && error.detail.retryable === true,
+    );
+    await lock.end();
+    await until(url, "select epoch = 1 from codeagent.sessions"); // it was done all the same
+    const claim = await claimedInTime(a, "one");
+    await wait(300); // looked at meanwhile
+    assert.deepEqual(await appended(a, "one", claim), { baseSeq: 1 }, "what is known to be owned stays owned");
+  });
+
+  test("a process that is taken for dead while it claims does not own the session", {
+    timeout: 20_000,
+  }, async (context) => {
+    const url = await testDatabase();
+    const a = await opened(context, { url });
+    const b = await opened(context, { url });
+    await made(a, "one");
+    await made(a, "two");
+    const lock = await begun(context, url, "select 1 from codeagent.sessions where id = 'one' for update");
+    const late = a.claim("one");
+    await until(url, waitingForLock("update codeagent.sessions set owner"));
+    await asked(url, "delete from codeagent.replicas");
+    await claimedInTime(a, "two"); // it came back under another id
+    await lock.end();
+    assert.equal(await late, undefined);
+    await claimedInTime(b, "one");
+  });
+
+  test("a fork that takes long keeps nobody from writing", { timeout: 20_000 }, async (context) => {
+    const url = await testDatabase();
+    const a = await opened(context, { url, pollMs: 60_000 });
+    for (const id of ["one", "two", "three"]) await made(a, id);
+    const [one, two] = [await claimed(a, "one"), await claimed(a, "two")];
+    await appended(a, "one", one);
+    const sessionLike = 'insert into codeagent.sessions select (jsonb_populate_record(s, \'{"id": "fork"}\')).*';
+    const other = await begun(context, url, `${sessionLike} from codeagent.sessions s where id = 'three'`);
+    const fork = a.forkSession("one", 1, {
+      ...{ sessionId: "fork", tenant: "default", parentId: "one", parentSeq: 1, config: empty, summary: empty },
+      ...{ blobs: [], requestId: "", requestHash: "", atMs: 1 },
+    });
+    await until(url, waitingForLock("%insert into codeagent.sessions"));
+    const slow = wait(5000, "waits for the fork", { ref: false });
+    const written = Promise.all([appended(a, "one", one), appended(a, "two", two), sent(a, "one", "a")]);
+    assert.notEqual(await Promise.race([written, slow]), "waits for the fork");
+    assert.notEqual(await Promise.race([a.release("one", one.fence, true), slow]), "waits for the fork");
+    await other.end();
+    const { session } = (await fork) ?? {};
+    assert.equal(session?.headSeq, 1);
+  });
+
+  test("a delete that no notice told is seen by the owner", { timeout: 20_000 }, async (context) => {
+    const url = await testDatabase();
+    const heard = told("deleted");
+    const a = await opened(context, { url, pgbouncer: true, pollMs: 50 }, heard.listener);
+    const b = await opened(context, { url, pgbouncer: true });
+    await made(a, "one");
+    await claimed(a, "one");
+    await b.deleteSession("default", "one");
+    assert.deepEqual(await heard.promise, ["one"]);
+  });
+
+  test("a process knows the requests that it began before it was taken for dead", {
+    timeout: 20_000,
+  }, async (context) => {
+    const url = await testDatabase();
+    const a = await opened(context, { url });
+    await made(a, "one");
+    const request = { tenant: "default", requestId: "r", method: "Method", hash: "", atMs: 1 };
+    await a.beginRequest(request);
+    for (const id of ["first", "second"]) {
+      await asked(url, "delete from codeagent.replicas");
+      await made(a, id);
+      await until(url, "select count(*) = 1 from codeagent.replicas");
+      await claimedInTime(a, id);
+    }
+    assert.equal((await a.readRequest("default", "r"))?.owner, "here");
+  });
+
+  test("only who may claim a parked session wakes it", async (context) => {
+    const url = await testDatabase();
+    const plain = await opened(context, { url, pollMs: 60_000 });
+    const gpu = await opened(context, { url, placements: ["gpu"], pollMs: 60_000 });
+    await made(plain, "placed", "gpu");
+    await made(plain, "new");
+    await gpu.park("placed", (await claimed(gpu, "placed")).fence, 1000, []);
+    await plain.park("new", (await claimed(plain, "new")).fence, 2000, []);
+    await asked(url, "update codeagent.sessions set state_version = 99 where id = 'new'");
+    assert.deepEqual(await plain.parkedSessions(10), []);
+    assert.deepEqual(await gpu.parkedSessions(10), [{ sessionId: "placed", wakeAtMs: 1000 }]);
   });
 
   test("tables that need a newer build are refused, and tables of one that changed nothing for us are not", async (context) => {

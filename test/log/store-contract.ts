@@ -286,6 +286,22 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       assert.deepEqual(await store.parkedSessions(10), parked.slice(0, 1), "who goes on is parked no more");
     });
 
+    test("a session that is paused is looked at when its pause is over, and nobody has it before", async (context) => {
+      const store = await open(context);
+      for (const id of ["paused", "parked", "free"]) await store.createSession(session(id));
+      const beforeMs = Date.now();
+      await store.release("paused", (await claimed(store, "paused")).fence, true, 60_000);
+      await store.release("free", (await claimed(store, "free")).fence, true);
+      await store.park("parked", (await claimed(store, "parked")).fence, 7000, []);
+      assert.equal(await store.claim("paused"), undefined);
+      assert.deepEqual(await store.runnableSessions(10), ["free"]);
+      const [parked, paused, ...others] = await store.parkedSessions(10);
+      assert.deepEqual([parked, others], [{ sessionId: "parked", wakeAtMs: 7000 }, []]);
+      assert.equal(paused?.sessionId, "paused");
+      const pauseMs = (paused?.wakeAtMs ?? 0) - beforeMs;
+      assert.ok(pauseMs > 55_000 && pauseMs < 90_000, `${pauseMs} ms`);
+    });
+
     test("sessions that wait for an answer are listed by how long they wait", async (context) => {
       const store = await open(context);
       const waits = async (id: string, since: number | null | undefined, tenant = "default") => {
