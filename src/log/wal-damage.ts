@@ -41,8 +41,8 @@ export function findWalDamage(path: string): string | undefined {
   let last = at;
   // A frame that ends a commit says how large the database is then; others may be what a transaction undone left behind.
   for (; last + frameBytes <= size; last += frameBytes) if (ours(last) && view.getUint32(last + 4) > 0) unread++;
-  if (unread > 0) return `${unread} commits in its journal can't be read`;
-  return last < size ? `its journal ends inside a page, after ${size} bytes` : undefined;
+  // Part of a page at its end is a write that a kill cut short, before it was acknowledged.
+  return unread > 0 ? `${unread} commits in its journal can't be read` : undefined;
 }
 
 /** SQLite's sum over 32-bit words, which goes on from the one before. */
