@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, describe, type TestContext, test } from "node:test";
 import { setImmediate as nextMoment, setTimeout as wait } from "node:timers/promises";
+import { inspect } from "node:util";
 import pg from "pg";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { noPostgres, startPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
@@ -206,6 +207,38 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
     assert.deepEqual([...tools.a.runs, ...tools.b.runs], ["a"]);
     assert.equal(events.filter((event) => event.case === "toolFinished").length, 1);
     assert.equal((await b.client.generate(request)).finishReason, "stop", "asked again, it is the same turn");
+  });
+
+  test("a server that is taken for dead while it claims leaves the turn to one owner", async (context) => {
+    const { a, b, tools, url } = await replicas(context);
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
+    const [lock, database] = [new pg.Client({ connectionString: url }), new pg.Client({ connectionString: url })];
+    await Promise.all([lock.connect(), database.connect()]);
+    context.after(() => Promise.all([lock.end(), database.end()]));
+    const until = async (question: string) => {
+      while ((await database.query(`select (${question}) as yes`)).rows[0]?.yes !== true) await wait(20);
+    };
+    // Claims look at this table, and nothing else does.
+    await lock.query("begin; lock table codeagent.schema_version in access exclusive mode");
+    const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
+    running.catch(() => undefined);
+    await until(`exists (select 1 from pg_stat_activity where wait_event_type = 'Lock'
+      and datname = current_database() and query like 'update codeagent.sessions set owner%')`);
+    const { rows } = await database.query("delete from codeagent.replicas returning id");
+    await until(`(select count(*) from codeagent.replicas where not id = any('{${rows.map(({ id }) => id)}}')) = 2`);
+    await lock.query("rollback");
+    await Promise.race([tools.a.began, tools.b.began]);
+    const began = (await database.query("select clock_timestamp()::text as at")).rows[0]?.at;
+    // By then each has looked several times for what the dead owned.
+    await until(`(select min(beat) from codeagent.replicas) > '${began}'::timestamptz + interval '1 second'`);
+    tools.a.letGo();
+    tools.b.letGo();
+    const { events, finishReason } = await readTurn(b.client, "one");
+    assert.equal(finishReason, "stop");
+    assert.equal(tools.a.runs.length + tools.b.runs.length, 1);
+    assert.equal(events.filter((event) => event.case === "stepStarted").length, 2, "no step was begun twice");
+    const finished = events.find((event) => event.case === "toolFinished");
+    assert.match(inspect(finished?.value), /held by/, "whoever ran the tool went on with its result");
   });
 
   test("a session that was held back refuses turns and tells how to go on", async (context) => {
