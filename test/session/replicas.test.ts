@@ -178,12 +178,12 @@ describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000
   });
 
   test("without notices, as through PgBouncer, the other sees it by looking", async (context) => {
-    const { a, b } = await replicas(context, { "postgres.pgbouncer": true, "postgres.poll_ms": 100 });
+    const { a, b, tools } = await replicas(context, { "postgres.pgbouncer": true, "postgres.poll_ms": 100 });
     await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
     const running = a.client.generate({ sessionId: "one", messages: [user("tools")] });
     const reading = readTurn(b.client, "one");
-    await a.client.getSession({ sessionId: "one" });
-    await b.client.cancelTurn({ sessionId: "one" }).catch(() => undefined);
+    await Promise.race([tools.a.began, tools.b.began]); // before there is a turn there is nothing to cancel
+    await b.client.cancelTurn({ sessionId: "one" });
     await Promise.race([running.catch(() => undefined), wait(10_000)]);
     assert.equal((await reading).finishReason, "cancelled");
   });
