@@ -10,7 +10,7 @@ after(stopTestDatabases);
 const options = { skip: noPostgres, timeout: 110_000 };
 
 test("schedules run each of their minutes once while servers are killed", options, async (context) => {
-  const report = await cronKillLoop(5, seeded(20_264));
+  const report = await cronKillLoop(4, seeded(20_264));
   context.diagnostic(JSON.stringify(tableRow(report)));
   assertUnharmed(report);
 });

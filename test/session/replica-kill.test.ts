@@ -13,7 +13,7 @@ test(
   "where one of two servers is killed in the middle of a turn the other goes on with it",
   options,
   async (context) => {
-    const report = await replicaKillLoop("kill", 8, seeded(20_262));
+    const report = await replicaKillLoop("kill", 6, seeded(20_262));
     context.diagnostic(JSON.stringify(tableRow(report)));
     assertUnharmed(report);
     assert.ok(spread(report.takeoverMs).p50 < 5000, "the death is noticed before the time to live is over");
