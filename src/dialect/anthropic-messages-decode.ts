@@ -7,6 +7,7 @@ import type { DecodeContext } from "./dialect.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "./json.ts";
 import { elementSlices, memberSlices } from "./json-slices.ts";
 import { pairedText } from "./paired-text.ts";
+import { readBatch } from "./read-batch.ts";
 import { faultFromJson, firstOf, type UpstreamFault, upstreamError } from "./upstream-error.ts";
 
 /**
@@ -18,19 +19,11 @@ export async function* decodeStream(
   context: DecodeContext,
 ): AsyncGenerator<ChatEvent[]> {
   const answer = anthropicAnswer(context);
+  const read = (reading: typeof answer, message: SseMessage) => readMessage(reading, message, context);
   for await (const batch of messages) {
-    let failure: unknown;
-    try {
-      for (const message of batch) {
-        if (answer.done()) break;
-        readMessage(answer, message, context);
-      }
-    } catch (error) {
-      failure = error;
-    }
-    const events = answer.take();
+    const { events, failure } = readBatch(answer, batch, read);
     if (events.length > 0) yield events;
-    if (failure !== undefined) throw failure;
+    if (failure !== undefined) throw failure.error;
     if (answer.done()) return;
   }
   if (!answer.complete()) throw cutOff(context);

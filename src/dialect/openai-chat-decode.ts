@@ -7,6 +7,7 @@ import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } f
 import { elementSlices, memberSlices } from "./json-slices.ts";
 import { usageFromOpenaiChat } from "./openai-chat-usage.ts";
 import { pairedText } from "./paired-text.ts";
+import { readBatch } from "./read-batch.ts";
 import { encryptedIn, reasoningDetails } from "./reasoning-details.ts";
 import { type TaggedPiece, thinkTags } from "./think-tags.ts";
 import { faultFromJson, upstreamError } from "./upstream-error.ts";
@@ -17,19 +18,11 @@ export async function* decodeStream(
   context: DecodeContext,
 ): AsyncGenerator<ChatEvent[]> {
   const answer = openaiChatAnswer(context);
+  const read = (reading: typeof answer, message: SseMessage) => readMessage(reading, message, context);
   for await (const batch of messages) {
-    let failure: unknown;
-    try {
-      for (const message of batch) {
-        if (answer.done()) break;
-        readMessage(answer, message, context);
-      }
-    } catch (error) {
-      failure = error;
-    }
-    const events = answer.take();
+    const { events, failure } = readBatch(answer, batch, read);
     if (events.length > 0) yield events;
-    if (failure !== undefined) throw failure;
+    if (failure !== undefined) throw failure.error;
     if (answer.done()) return;
   }
   if (!answer.finished()) throw cutOff(context);

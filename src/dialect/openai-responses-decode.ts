@@ -7,6 +7,7 @@ import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } f
 import { elementSlices, memberSlices } from "./json-slices.ts";
 import { usageFromOpenaiResponses } from "./openai-responses-usage.ts";
 import { pairedText } from "./paired-text.ts";
+import { readBatch } from "./read-batch.ts";
 import { faultFromJson, type UpstreamFault, upstreamError } from "./upstream-error.ts";
 
 /**
@@ -18,19 +19,11 @@ export async function* decodeStream(
   context: DecodeContext,
 ): AsyncGenerator<ChatEvent[]> {
   const answer = openaiResponsesAnswer(context);
+  const read = (reading: typeof answer, message: SseMessage) => readMessage(reading, message, context);
   for await (const batch of messages) {
-    let failure: unknown;
-    try {
-      for (const message of batch) {
-        if (answer.done()) break;
-        readMessage(answer, message, context);
-      }
-    } catch (error) {
-      failure = error;
-    }
-    const events = answer.take();
+    const { events, failure } = readBatch(answer, batch, read);
     if (events.length > 0) yield events;
-    if (failure !== undefined) throw failure;
+    if (failure !== undefined) throw failure.error;
     if (answer.done()) return;
   }
   throw new AgentError("provider_unavailable", `${context.provider}'s answer was cut off before its end`, {

@@ -77,10 +77,10 @@ export interface UpstreamErrorContext {
 }
 
 /**
- * How providers say that a request is longer than the model reads. By name: Anthropic (github.com/continuedev/continue
- * issue 6080), Moonshot (github.com/MoonshotAI/kimi-cli issue 2011), SGLang (github.com/sgl-project/sglang issue 4048);
- * xAI "maximum prompt length", Qwen "Range of input length", Z.ai "Prompt exceeds max length", Copilot and Gemini "token
- * count", TGI "max_new_tokens".
+ * How providers say that a request is longer than the model reads. By name: Anthropic "exceed context limit", Moonshot
+ * "exceeded model token limit", SGLang "longer than the model's context length" (each as users quote it at GitHub, in
+ * continuedev/continue, MoonshotAI/kimi-cli and sgl-project/sglang); xAI "maximum prompt length", Qwen "Range of input
+ * length", Z.ai "Prompt exceeds max length", Copilot and Gemini "token count", TGI "max_new_tokens".
  */
 const contextWords = new RegExp(
   [
