@@ -25,6 +25,14 @@ export interface TestAppOptions {
 /** The service on a free port over folders of its own; closed and removed at the end of the test. */
 export async function startTestApp(context: Pick<TestContext, "after">, options: TestAppOptions = {}) {
   const folder = await mkdtemp(join(tmpdir(), "codeagent-test-"));
+  let started: App | undefined;
+  context.after(async () => {
+    try {
+      await started?.close(0);
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
   const workspace = join(folder, "workspace");
   for (const [path, content] of Object.entries({ "README.md": "# a sample\n", ...options.files })) {
     const file = join(workspace, path);
@@ -54,10 +62,7 @@ export async function startTestApp(context: Pick<TestContext, "after">, options:
     ...(options.now === undefined ? {} : { now: options.now }),
     ...(options.grpcFastPath === undefined ? {} : { grpcFastPath: options.grpcFastPath }),
   });
-  context.after(async () => {
-    await app.close(0);
-    await rm(folder, { recursive: true, force: true });
-  });
+  started = app;
   const transport = createGrpcTransport({ baseUrl: app.url });
   return {
     app,
