@@ -97,10 +97,12 @@ const others: readonly { who: string; otherOf(one: ReasoningCase): ReasoningCase
 /** Runs a turn to its good end; returns the codes of its notices. */
 async function ask(client: ServiceClient, request: Parameters<ServiceClient["streamGenerate"]>[0]): Promise<string[]> {
   const notices: string[] = [];
+  let end = "none";
   for await (const { event } of client.streamGenerate(request)) {
     if (event.case === "notice") notices.push(event.value.code);
-    if (event.case === "turnFinished") assert.equal(event.value.finishReason, "stop");
+    if (event.case === "turnFinished") end = event.value.finishReason;
   }
+  assert.equal(end, "stop");
   return notices;
 }
 
