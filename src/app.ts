@@ -41,8 +41,8 @@ import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.t
 import { Schedules } from "./session/schedules.ts";
 import { Sessions } from "./session/sessions.ts";
 import { summaryOfLog } from "./session/summary-of-log.ts";
-import { indexFunctions } from "./tool/function-index.ts";
 import type { FunctionProvider } from "./tool/function-provider.ts";
+import { FunctionSets } from "./tool/function-sets.ts";
 import { localFunctions } from "./tool/local.ts";
 import { resolveWorkspace } from "./tool/workspace.ts";
 import { version } from "./version.ts";
@@ -117,7 +117,8 @@ export async function startApp({
     const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
-    const functions = () => indexFunctions([...added, local]);
+    const functions = new FunctionSets({ providers: [...added, local], now });
+    undo.defer(() => functions.close());
     const models = modelsOf(registry, catalog, now);
     const windowTokens = config["compaction.window_tokens"];
     const environment: TurnEnvironment = {
@@ -157,7 +158,7 @@ export async function startApp({
       limits: environment.limits,
       defaultModel: config.model,
       providers: () => registry.list(),
-      functions,
+      functions: () => functions.current(defaultWorkspace),
     };
     const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
     const requests = new Requests(store, now);

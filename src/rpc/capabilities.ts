@@ -35,6 +35,7 @@ export interface Capabilities {
     readonly configured: boolean;
     readonly features: readonly string[];
   }[];
+  /** Those of the server's own workspace. */
   readonly functions: () => Promise<FunctionIndex>;
 }
 

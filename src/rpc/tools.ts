@@ -11,6 +11,7 @@ import type { SessionPermissions, Sessions } from "../session/sessions.ts";
 import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
 import type { FunctionCall, FunctionDefinition } from "../tool/function-provider.ts";
+import type { FunctionSets } from "../tool/function-sets.ts";
 import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { theCaller } from "./caller.ts";
@@ -18,16 +19,17 @@ import type { OnceCalls } from "./once.ts";
 import { optionalSessionIdFrom } from "./request-fields.ts";
 
 /** The server's own tools. */
-export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: () => Promise<FunctionIndex>) {
+export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: FunctionSets) {
   return {
     async listTools(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
-      if (sessionId !== "") await sessions.get(theCaller, sessionId);
-      const { definitions } = await functions();
+      const { workspace } = await sessions.permissions(theCaller, sessionId);
+      const { definitions, generation } = await functions.current(workspace);
       return {
-        generation: 1n,
-        tools: definitions.map(({ name, description, parameters, source, readOnly, timeoutMs }) => ({
+        generation: BigInt(generation),
+        tools: definitions.map(({ name, title = "", description, parameters, source, readOnly, timeoutMs }) => ({
           name,
+          title,
           description,
           parameters,
           source,
@@ -43,7 +45,7 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: () 
       return once.execute(ToolService.method.executeTool, request, context.signal, async () => {
         const permissions = await sessions.permissions(theCaller, sessionId);
         const { workspace } = permissions;
-        const index = await functions();
+        const index = await functions.current(workspace);
         const { definition } = findTool(index, request.name);
         const checked = checkArguments(definition, request.arguments);
         // What can't run anyhow is refused by nobody: its result says why.
@@ -79,7 +81,7 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: () 
     async checkPermission(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
       const permissions = await sessions.permissions(theCaller, sessionId);
-      const { definition } = findTool(await functions(), request.name);
+      const { definition } = findTool(await functions.current(permissions.workspace), request.name);
       const checked = checkArguments(definition, request.arguments);
       if (!checked.ok) throw invalidField("arguments", checked.error);
       const { decision, rule, ruleSource, explanation } = findingFor(permissions, definition, checked.arguments);

@@ -4,7 +4,7 @@ import type { LogEvent, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { toolFailure } from "../chat/tool-result.ts";
-import type { FunctionIndex } from "../tool/function-index.ts";
+import type { FunctionSets } from "../tool/function-sets.ts";
 import { spentBudget } from "./budgets.ts";
 import { callModel } from "./call-model.ts";
 import { answerFault, answerInvalid, repairText } from "./check-answer.ts";
@@ -56,8 +56,8 @@ export const defaultSessionLimits: SessionLimits = {
 /** What turns need from the rest of the house. */
 export interface TurnEnvironment {
   readonly models: Models;
-  /** The functions of the server, as they are when a turn begins or goes on. */
-  readonly functions: () => Promise<FunctionIndex>;
+  /** The functions of the server; a turn keeps those that it begins or goes on with. */
+  readonly functions: Pick<FunctionSets, "current" | "changeSince">;
   /** For sessions that have no system prompt of their own. */
   readonly systemPrompt: string;
   readonly limits: SessionLimits;
@@ -152,7 +152,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   const bound = timeBound(session, turn);
   const timer = setTimeout(() => ending.abort(bound.error), bound.remainingMs);
   try {
-    const functions = await environment.functions();
+    const functions = await environment.functions.current(session.config.workspace);
     let compactedStep = 0;
     for (;;) {
       await takeAnswers(session, turn).catch((cause: unknown) => {

@@ -3,12 +3,22 @@ import type { ToolResult } from "../chat/tool-result.ts";
 
 /** A function this server can run for a model. */
 export interface FunctionDefinition extends ToolDefinition {
-  /** Where it comes from: `local`, `skill:<name>` and the like. */
+  /** Where it comes from: `local`, `skill:<name>`, `mcp:<server>`, `http:<name>`. */
   readonly source: string;
+  /** Its name for people. */
+  readonly title?: string;
   /** Running it changes nothing, so it needs no approval and may run beside others. */
   readonly readOnly: boolean;
   /** It changes files of the workspace and nothing else, which the mode `accept-edits` allows. */
   readonly edits?: boolean;
+  /** It talks to what is outside the workspace and this machine. */
+  readonly openWorld?: boolean;
+  /** It starts a process, so it runs within the sandbox, and without one it is asked for each time. */
+  readonly runsProgram?: boolean;
+  /** Running it again with the same `toolCallId` goes on with what the first run began; so after a crash it runs again. */
+  readonly repeatable?: boolean;
+  /** SHA-256, in hexadecimal, over what decides what it does: the files of a script, the definition a server gave. */
+  readonly digest?: string;
   /** The longest one run may take. */
   readonly timeoutMs: number;
   /** What the output looks like, in words for the model. */
@@ -37,12 +47,20 @@ export interface FunctionCall {
 /** A source of functions. Its caller closes it. */
 export interface FunctionProvider {
   readonly source: string;
+  /** The functions there are now. Quick: a source that has to ask somebody answers with what it knows. */
   list(): Promise<readonly FunctionDefinition[]>;
   /**
    * Runs a function. What the model can act on comes back as a failed result.
    * @throws the reason of `context.signal` when that aborts the run; anything else thrown is a fault of the function.
    */
   call(call: FunctionCall, context: FunctionContext): Promise<ToolResult>;
+  /**
+   * SHA-256, in hexadecimal, over the files that this very call would run; empty where it runs none. What somebody
+   * approves holds for these bytes only.
+   */
+  fingerprint?(call: FunctionCall, context: Pick<FunctionContext, "workspace">): Promise<string>;
+  /** Calls `onChange` after each change of what `list` gives, soon and at least once; until the returned function is called. */
+  watch?(onChange: () => void): () => void;
   /** Stops what the provider started. Calling it twice is harmless. */
   close(): Promise<void>;
 }

@@ -50,7 +50,7 @@ export async function runFunction(
   async function runFound(found: IndexedFunction): Promise<ToolResult> {
     const checked = checkArguments(found.definition, call.argumentsText);
     if (!checked.ok) return toolFailure(checked.error);
-    return runInTime(found, { name: call.name, arguments: checked.arguments }, context, limits.graceMs ?? 3000);
+    return runInTime(found, { name: found.name, arguments: checked.arguments }, context, limits.graceMs ?? 3000);
   }
 }
 

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import type { Readable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
 
 /** Descriptor 3 is the lifeline; files handed to a program begin after it. */
 export const firstFileDescriptor = 4;
@@ -12,6 +12,8 @@ export interface SupervisedOptions {
 }
 
 export interface SupervisedProcess {
+  /** Only where it was asked for. Its writer ends it and listens to its errors. */
+  readonly stdin?: Writable;
   readonly stdout: Readable;
   readonly stderr: Readable;
   /**

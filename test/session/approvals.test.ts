@@ -18,8 +18,8 @@ import { memoryLog } from "../../src/session/owned-log.ts";
 import { defaultSessionLimits, type RunningSession, runTurn } from "../../src/session/run-turn.ts";
 import { plainConfig } from "../../src/session/session-worker.ts";
 import { emptyState, foldRecord } from "../../src/session/state.ts";
-import { indexFunctions } from "../../src/tool/function-index.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
+import { FunctionSets } from "../../src/tool/function-sets.ts";
 import { start, temporaryFolder } from "../cli/start-codeagent.ts";
 import { readAlong } from "../support/read-along.ts";
 import { startTestApp, type TestAppOptions, user } from "../support/test-app.ts";
@@ -534,7 +534,7 @@ test("a turn that can't read its answers at the moment is not over", async () =>
     writer: new LogWriter(memoryLog(tail), before.length, Date.now),
     environment: {
       models: { find: () => assert.fail("no model is asked") },
-      functions: () => indexFunctions([]),
+      functions: new FunctionSets({ providers: [], now: Date.now }),
       systemPrompt: "",
       limits: defaultSessionLimits,
       now: Date.now,

@@ -13,8 +13,8 @@ import { isPruned } from "../../src/session/follow-log.ts";
 import { defaultSessionLimits } from "../../src/session/run-turn.ts";
 import { plainConfig } from "../../src/session/session-worker.ts";
 import { Sessions } from "../../src/session/sessions.ts";
-import { indexFunctions } from "../../src/tool/function-index.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
+import { FunctionSets } from "../../src/tool/function-sets.ts";
 import { collect } from "../support/grammar.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 
@@ -156,7 +156,7 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
           },
         ],
       },
-      functions: () => indexFunctions([]),
+      functions: new FunctionSets({ providers: [], now: Date.now }),
       systemPrompt: "",
       limits: defaultSessionLimits,
       now: Date.now,

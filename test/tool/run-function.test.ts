@@ -332,19 +332,19 @@ describe("output", () => {
 });
 
 describe("the index", () => {
-  test("sorted within a provider; the first of two with one name stays", async () => {
+  test("sorted within a provider; the first of two keeps the name, the other gets one with its source", async () => {
     const functions = await indexFunctions([
       provider("one", [{ name: "b" }, { name: "a" }]),
       provider("two", [{ name: "a" }, { name: "c" }]),
     ]);
     assert.deepEqual(
       functions.definitions.map(({ name, source }) => `${source}/${name}`),
-      ["one/a", "one/b", "two/c"],
+      ["one/a", "one/b", "two/two__a", "two/c"],
     );
     assert.equal(functions.find("a")?.provider.source, "one");
     assert.deepEqual(
-      functions.shadowed.map(({ source }) => source),
-      ["two"],
+      functions.renamed.map(({ definition, name }) => [definition.source, definition.name, name]),
+      [["two", "two__a", "a"]],
     );
     assert.equal(functions.find("constructor"), undefined);
   });
