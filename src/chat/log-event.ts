@@ -70,6 +70,8 @@ export type LogEvent =
       readonly messages: readonly Message[];
       readonly options: GenerateOptions;
       readonly tools: readonly ToolDefinition[];
+      /** Of the server's own functions as the turn began; absent in one-off turns. */
+      readonly toolsDigest?: string;
     }
   /** A new `attempt` of a step voids what older attempts of it streamed. */
   | {
@@ -140,11 +142,13 @@ export type LogEvent =
       /** For `request`: the command that asked for it. */
       readonly requestId?: string;
     }
+  /** The server's functions are not those of the turn before; all lists are empty where nobody knows what those were. */
   | {
       readonly type: "tools-changed";
       readonly generation: number;
       readonly added: readonly string[];
       readonly removed: readonly string[];
+      readonly changed: readonly string[];
     }
   | {
       readonly type: "notice";

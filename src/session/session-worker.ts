@@ -180,7 +180,15 @@ export class SessionWorker {
       await this.#compact(session, entry.key, command.body);
       return !this.#handsOver && this.#beginTurn(session, claim);
     }
-    this.#recordTurnStarted(session, entry, command.body);
+    const { functions } = this.#environment;
+    // A failure here is met again, and told, by the turn itself.
+    const set = await functions.current(session.config.workspace).catch(() => undefined);
+    const { toolsDigest: before } = session.state;
+    this.#recordTurnStarted(session, entry, command.body, set?.digest);
+    if (set !== undefined && before !== undefined && before !== set.digest) {
+      const change = functions.changeSince(before, set) ?? { added: [], removed: [], changed: [] };
+      record(session, entry.turnId, { type: "tools-changed", generation: set.generation, ...change });
+    }
     return true;
   }
 
@@ -197,7 +205,12 @@ export class SessionWorker {
     }
   }
 
-  #recordTurnStarted(session: RunningSession, entry: InboxEntry, body: Uint8Array): void {
+  #recordTurnStarted(
+    session: RunningSession,
+    entry: InboxEntry,
+    body: Uint8Array,
+    toolsDigest: string | undefined,
+  ): void {
     const request = decodeTurnRequest(body);
     const { messages, blobs } = separateLargeContent(request.messages);
     record(
@@ -211,6 +224,7 @@ export class SessionWorker {
         messages,
         options: request.options,
         tools: request.tools,
+        ...(toolsDigest === undefined ? {} : { toolsDigest }),
       },
       { takenKeys: [entry.key], blobs },
     );

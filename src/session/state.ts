@@ -22,6 +22,8 @@ export interface SessionState {
   turn: TurnState | undefined;
   /** The model asked last, in whatever turn. */
   asked: { readonly provider: string; readonly model: string } | undefined;
+  /** Of the server's functions when the last turn began; undefined before the first. */
+  toolsDigest: string | undefined;
   /** The last event after which no turn ran; 0 for none. */
   settledSeq: number;
   /** Calls that somebody allowed for the rest of the session, as the model made them. */
@@ -101,6 +103,7 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     ranMs: 0,
     size: undefined,
     turn: undefined,
+    toolsDigest: undefined,
     settledSeq: 0,
     allowedCalls: [],
   };
@@ -116,6 +119,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       for (const [index, message] of event.messages.entries()) {
         state.messages.push({ ...message, id: `${record.turnId}-in${index + 1}`, createTimeMs: record.timeMs });
       }
+      state.toolsDigest = event.toolsDigest;
       state.turn = {
         turnId: record.turnId,
         requestId: event.requestId,

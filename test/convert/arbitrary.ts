@@ -341,8 +341,9 @@ const eventsByType = {
       messages: fc.array(storedMessage, { maxLength: 3 }),
       options,
       tools: fc.array(toolDefinition, { maxLength: 2 }),
+      toolsDigest: fc.string({ minLength: 1 }),
     },
-    [],
+    ["toolsDigest"],
   ),
   "step-started": record<EventOf<"step-started">>(
     { type: is("step-started"), step: uint32, attempt: uint32, model: text, provider: text, voidedUsage: usage },
@@ -420,7 +421,7 @@ const eventsByType = {
     ["tokensBefore", "tokensAfter", "firstKeptMessageId", "usage", "model", "fallbackReason", "requestId"],
   ),
   "tools-changed": record<EventOf<"tools-changed">>(
-    { type: is("tools-changed"), generation: count, added: texts, removed: texts },
+    { type: is("tools-changed"), generation: count, added: texts, removed: texts, changed: texts },
     [],
   ),
   notice: record<EventOf<"notice">>(

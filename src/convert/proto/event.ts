@@ -202,11 +202,11 @@ type EventInit = NonNullable<Extract<MessageInitShape<typeof GenerateChunkSchema
 function eventToProto(turnId: string, event: LogEvent): EventInit {
   switch (event.type) {
     case "turn-started": {
-      const { requestId, principal, model } = event;
+      const { requestId, principal, model, toolsDigest = "" } = event;
       const messages = event.messages.map(messageToProto);
       const tools = event.tools.map(toolDefinitionToProto);
       const options = optionsToProto(event.options);
-      return { case: "turnStarted", value: { requestId, principal, model, messages, options, tools } };
+      return { case: "turnStarted", value: { requestId, principal, model, messages, options, tools, toolsDigest } };
     }
     case "step-started": {
       const { step, attempt, model, provider } = event;
@@ -248,7 +248,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
       return { case: "historyCompacted", value: historyCompactedToProto(event) };
     case "tools-changed": {
       const generation = integerToProto(event.generation) ?? 0n;
-      return { case: "toolsChanged", value: { generation, added: [...event.added], removed: [...event.removed] } };
+      const [added, removed, changed] = [[...event.added], [...event.removed], [...event.changed]];
+      return { case: "toolsChanged", value: { generation, added, removed, changed } };
     }
     case "notice": {
       const { level, code, message, modelText = "" } = event;
@@ -268,9 +269,9 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
 function eventFromProto(event: GenerateChunk["event"]): LogEvent {
   switch (event.case) {
     case "turnStarted": {
-      const { requestId, principal, model, messages, options, tools } = event.value;
+      const { requestId, principal, model, messages, options, tools, toolsDigest } = event.value;
       const path = "turn_started";
-      return {
+      return present({
         type: "turn-started",
         requestId,
         principal,
@@ -278,7 +279,8 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
         messages: messages.map((message, index) => messageFromProto(message, `${path}.messages[${index}]`, "server")),
         options: options === undefined ? {} : optionsFromProto(options, `${path}.options`, "server"),
         tools: tools.map((tool, index) => toolDefinitionFromProto(tool, `${path}.tools[${index}]`, "server")),
-      };
+        toolsDigest: presentText(toolsDigest),
+      });
     }
     case "stepStarted": {
       const { step, attempt, model, provider, voidedUsage } = event.value;
@@ -349,7 +351,8 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
     }
     case "toolsChanged": {
       const generation = countFromProto(event.value.generation, "tools_changed.generation") ?? 0;
-      return { type: "tools-changed", generation, added: [...event.value.added], removed: [...event.value.removed] };
+      const { added, removed, changed } = event.value;
+      return { type: "tools-changed", generation, added: [...added], removed: [...removed], changed: [...changed] };
     }
     case "notice": {
       const { level: word, code, message } = event.value;

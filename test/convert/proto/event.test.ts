@@ -44,7 +44,7 @@ describe("events come back from the wire and from the store as they were", () =>
 test("the store keeps neither number nor session of an event", () => {
   const stored = fromBinary(
     GenerateChunkSchema,
-    encodeLogEvent("turn", 1, { type: "tools-changed", generation: 1, added: [], removed: [] }),
+    encodeLogEvent("turn", 1, { type: "tools-changed", generation: 1, added: [], removed: [], changed: [] }),
   );
   assert.equal(stored.seq, 0n);
   assert.equal(stored.sessionId, "");
