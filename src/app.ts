@@ -26,7 +26,7 @@ import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
 import { modelHandlers } from "./rpc/models.ts";
-import { methodToCome, registerServicesToCome } from "./rpc/not-yet.ts";
+import { registerServicesToCome } from "./rpc/not-yet.ts";
 import { OnceCalls } from "./rpc/once.ts";
 import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
@@ -189,10 +189,7 @@ export async function startApp({
       });
       const { featuresOf, validate } = registry;
       router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
-      router.service(ToolService, {
-        ...toolHandlers(sessions, once, functions),
-        watchTools: methodToCome(ToolService.method.watchTools, "the set of tools does not change; call ListTools"),
-      });
+      router.service(ToolService, toolHandlers(sessions, once, functions, stopping.signal));
       router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom));
       registerServicesToCome(router);
       router.service(Health, healthService(health));

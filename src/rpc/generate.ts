@@ -22,6 +22,7 @@ import {
   seqFrom,
   sessionIdFrom,
 } from "./request-fields.ts";
+import { serverIsStopping } from "./stopping.ts";
 
 const maxToolsLength = 400_000;
 const maxNameLength = 256;
@@ -81,11 +82,7 @@ export function generateHandlers(
         for await (const chunks of chunkBatches(sessionId, log, signal, limits, ready)) yield* chunks;
       } catch (error) {
         if (!shuttingDown.aborted || context.signal.aborted) throw error;
-        throw new AgentError("unavailable", "the server is shutting down; come back with the last seq you have", {
-          reason: "SHUTTING_DOWN",
-          detail: { retryable: true },
-          retryAfterMs: 1000,
-        });
+        throw serverIsStopping("come back with the last seq you have");
       }
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;

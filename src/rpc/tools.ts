@@ -15,11 +15,14 @@ import type { FunctionSets } from "../tool/function-sets.ts";
 import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { theCaller } from "./caller.ts";
+import { defaultStreamLimits } from "./chunk-stream.ts";
 import type { OnceCalls } from "./once.ts";
 import { optionalSessionIdFrom } from "./request-fields.ts";
+import { serverIsStopping } from "./stopping.ts";
+import { watchTools } from "./watch-tools.ts";
 
 /** The server's own tools. */
-export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: FunctionSets) {
+export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: FunctionSets, shuttingDown: AbortSignal) {
   return {
     async listTools(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
@@ -77,6 +80,14 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: Fun
           },
         };
       });
+    },
+    async *watchTools(request, context) {
+      const sessionId = optionalSessionIdFrom(request.sessionId);
+      const afterGeneration = countFromProto(request.afterGeneration, "after_generation");
+      const { workspace } = await sessions.permissions(theCaller, sessionId);
+      const signal = AbortSignal.any([context.signal, shuttingDown]);
+      yield* watchTools(functions, workspace, { afterGeneration, silenceMs: defaultStreamLimits.silenceMs, signal });
+      if (shuttingDown.aborted) throw serverIsStopping("come back and name the last generation you have");
     },
     async checkPermission(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);

@@ -169,7 +169,6 @@ const badAnswers: [name: string, responses: JsonObject[], field: string][] = [
 
 /** In the contract, and not in this version. */
 const notYet: [method: Method, request: JsonObject][] = [
-  [ToolService.method.watchTools, {}],
   [PlanService.method.executePlan, {}],
   [SkillService.method.listSkills, {}],
   [McpService.method.addMcpServer, {}],
