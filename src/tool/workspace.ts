@@ -1,5 +1,5 @@
 import { constants, existsSync, type Stats } from "node:fs";
-import { type FileHandle, lstat, open, readlink, realpath } from "node:fs/promises";
+import { type FileHandle, lstat, mkdir, open, readlink, realpath } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import { AgentError, type AgentErrorKind } from "../chat/error.ts";
 import { harmlessText } from "./bounded-text.ts";
@@ -51,6 +51,7 @@ export interface OpenOptions {
 
 const maxLinks = 40;
 const maxPathBytes = 4096;
+const maxNameBytes = 255;
 /** Linux's `O_PATH`: a descriptor that only names a place. Opening a pipe or a device this way does nothing to it. */
 const openPathOnly = 0x200000;
 const canWalkDescriptors = process.platform === "linux" && existsSync("/proc/self/fd");
@@ -78,7 +79,42 @@ export async function openBeneath(
   flags: number,
   options: OpenOptions = {},
 ): Promise<OpenedBeneath> {
-  const byName = options.byName === true || !canWalkDescriptors;
+  const byName = walksByName(options);
+  return walk(workspace, path, options, {
+    arrive: (places, here) => openPlace(places, here, path, flags, byName),
+    async missing(places, here, name, rest, error) {
+      const creates = codeOf(error) === "ENOENT" && (flags & constants.O_CREAT) !== 0 && rest.every(isNothing);
+      if (!creates) throw problemOf(path, codeOf(error));
+      return create(places, here, name, path, flags, options.mode ?? 0o600, byName);
+    },
+  });
+}
+
+/** What to do at the end of a path. */
+interface Destination<T> {
+  arrive(places: readonly Place[], here: Place): Promise<T>;
+  /** Nothing can be reached under a name; `rest` comes after it. `undefined` means to look again. */
+  missing(
+    places: readonly Place[],
+    here: Place,
+    name: string,
+    rest: readonly string[],
+    error: Error,
+  ): Promise<T | undefined>;
+}
+
+function walksByName(options: OpenOptions): boolean {
+  return options.byName === true || !canWalkDescriptors;
+}
+
+/** Goes along a path, component by component and each from the one before; what it opened on the way is closed. */
+async function walk<T>(
+  workspace: string,
+  path: string,
+  options: OpenOptions & { readonly keepLastLink?: boolean },
+  destination: Destination<T>,
+): Promise<T> {
+  const byName = walksByName(options);
   const pending = componentsOf(workspace, path).reverse();
   const places = [await enterWorkspace(workspace, byName)];
   const leave = async (place: Place | undefined) => place?.handle?.close();
@@ -88,7 +124,7 @@ export async function openBeneath(
       const here = places.at(-1);
       if (here === undefined) throw outside(path);
       const name = pending.pop();
-      if (name === undefined) return await openPlace(places, here, path, flags, byName);
+      if (name === undefined) return await destination.arrive(places, here);
       if (!here.stats.isDirectory()) throw problemOf(path, "ENOTDIR");
       if (isNothing(name)) continue;
       if (name === "..") {
@@ -97,10 +133,8 @@ export async function openBeneath(
       }
       const next = await step(here, name, byName);
       if (next instanceof Error) {
-        const creates = codeOf(next) === "ENOENT" && (flags & constants.O_CREAT) !== 0 && pending.every(isNothing);
-        if (!creates) throw problemOf(path, codeOf(next));
-        const made = await create(places, here, name, path, flags, options.mode ?? 0o600, byName);
-        if (made !== undefined) return made;
+        const reached = await destination.missing(places, here, name, pending.toReversed(), next);
+        if (reached !== undefined) return reached;
         // Something came into being meanwhile: look again.
         pending.push(name);
       } else if (!next.stats.isSymbolicLink()) {
@@ -108,6 +142,9 @@ export async function openBeneath(
         continue;
       } else {
         await leave(next);
+        if (options.keepLastLink === true && pending.length === 0) {
+          throw new WorkspacePathError("links", `${shownPath(path)} is a link`);
+        }
         const target = await readlink(`${here.at}/${name}`).catch(() => undefined);
         if (target !== undefined && isAbsolute(target)) {
           for (const place of places.splice(1)) await leave(place);
@@ -115,11 +152,96 @@ export async function openBeneath(
         // Without a target it has stopped being a link: look again.
         pending.push(...(target === undefined ? [name] : linkComponents(workspace, target, path).reverse()));
       }
-      if (++links > maxLinks) throw new WorkspacePathError("links", `${shown(path)} leads through too many links`);
+      if (++links > maxLinks) throw new WorkspacePathError("links", `${shownPath(path)} leads through too many links`);
     }
   } finally {
     for (const place of places) await leave(place);
   }
+}
+
+/** Where a file is or may come to be. Whoever got it closes the handle of the directory. */
+export interface FilePlace {
+  /** The deepest folder on the way that exists. */
+  readonly directory: OpenedBeneath;
+  /** Folders that have to be made in it, each in the one before. */
+  readonly missing: readonly string[];
+  /** Name of the file in the last of them. */
+  readonly name: string;
+  /** Path of the file from the workspace with every link followed. */
+  readonly path: string;
+}
+
+/**
+ * Finds the place of a file beneath a workspace without making anything. Links that stay inside are followed, also that of
+ * the file itself, unless `keepLastLink` refuses one there.
+ * @throws {WorkspacePathError} as `openBeneath`; `not-a-file` where something else has the place, `invalid` for the path of
+ *   a new file that ends in a slash or has control characters.
+ */
+export function findPlace(
+  workspace: string,
+  path: string,
+  options: OpenOptions & { readonly keepLastLink?: boolean } = {},
+): Promise<FilePlace> {
+  const byName = walksByName(options);
+  const flags = constants.O_RDONLY | constants.O_DIRECTORY;
+  return walk(workspace, path, options, {
+    async arrive(places, here) {
+      const parent = places.at(-2);
+      if (parent === undefined || !here.stats.isFile()) throw notAFile(path, here.stats);
+      const directory = await openPlace(places.slice(0, -1), parent, path, flags, byName);
+      return { directory, missing: [], name: here.name, path: pathOf(places) };
+    },
+    async missing(places, here, name, rest, error) {
+      if (codeOf(error) !== "ENOENT") throw problemOf(path, codeOf(error));
+      const names = [name, ...rest.filter((each) => !isNothing(each))];
+      if (names.includes("..")) throw problemOf(path, "ENOENT");
+      if (rest.length > 0 && isNothing(rest.at(-1) ?? "")) {
+        throw new WorkspacePathError("invalid", `${shownPath(path)} ends like a folder; name a file`);
+      }
+      if (names.some((each) => Buffer.byteLength(each) > maxNameBytes)) throw problemOf(path, "ENAMETOOLONG");
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+      if (names.some((each) => /[\u0000-\u001f\u007f]/.test(each))) {
+        throw new WorkspacePathError("invalid", `${shownPath(path)}: a new name has control characters`);
+      }
+      const directory = await openPlace(places, here, path, flags, byName);
+      const [leaf = name] = names.slice(-1);
+      const beneath = pathOf(places);
+      return {
+        directory,
+        missing: names.slice(0, -1),
+        name: leaf,
+        path: [...(beneath === "." ? [] : [beneath]), ...names].join("/"),
+      };
+    },
+  });
+}
+
+/**
+ * Makes the folders a place lacks. The place that was given must not be used any more: its directory is closed.
+ * @param onMade takes the path of each folder that was not there before.
+ */
+export async function makeFolders(place: FilePlace, onMade?: (path: string) => void): Promise<FilePlace> {
+  let { directory } = place;
+  for (const name of place.missing) {
+    try {
+      const path = directory.path === "." ? name : `${directory.path}/${name}`;
+      const isNew = await mkdir(`${directory.at}/${name}`).then(
+        () => true,
+        (error: unknown) => {
+          if (codeOf(error) === "EEXIST") return false;
+          throw problemOf(path, codeOf(error));
+        },
+      );
+      if (isNew) onMade?.(path);
+      const next = await openChild(directory, name, constants.O_RDONLY | constants.O_DIRECTORY);
+      await directory.handle.close();
+      directory = next;
+    } catch (error) {
+      await directory.handle.close();
+      throw error;
+    }
+  }
+  return { ...place, directory, missing: [] };
 }
 
 /** Opens a regular file beneath a workspace for reading; everything else is `not-a-file`. */
@@ -146,7 +268,7 @@ export async function openChild(directory: OpenedBeneath, name: string, flags: n
   const place = await step({ name: "", at: directory.at, stats: directory.stats }, name, byName);
   if (place instanceof Error) throw problemOf(path, codeOf(place));
   try {
-    if (place.stats.isSymbolicLink()) throw new WorkspacePathError("links", `${shown(path)} is a link`);
+    if (place.stats.isSymbolicLink()) throw new WorkspacePathError("links", `${shownPath(path)} is a link`);
     return { ...(await openPlace([place], place, path, flags, byName)), path };
   } finally {
     await place.handle?.close();
@@ -159,7 +281,7 @@ export async function openChild(directory: OpenedBeneath, name: string, flags: n
  *   `permission_denied` outside the roots, whether or not anything is there, `not_found` for what is missing inside them.
  */
 export async function resolveWorkspace(path: string, roots: readonly string[]): Promise<string> {
-  if (!isAbsolute(path)) throw refused("invalid_request", `${shown(path)} is not an absolute path`);
+  if (!isAbsolute(path)) throw refused("invalid_request", `${shownPath(path)} is not an absolute path`);
   if (path.includes("\0")) throw refused("invalid_request", "contains a NUL character");
   const realPath = await realpath(path).catch(() => undefined);
   for (const root of roots) {
@@ -175,14 +297,15 @@ export async function resolveWorkspace(path: string, roots: readonly string[]): 
     } catch (error) {
       if (!(error instanceof WorkspacePathError)) throw error;
       if (error.problem === "missing")
-        throw refused("not_found", `${shown(path)} does not exist; make the directory first`);
-      if (error.problem === "not-a-directory") throw refused("invalid_request", `${shown(path)} is not a directory`);
+        throw refused("not_found", `${shownPath(path)} does not exist; make the directory first`);
+      if (error.problem === "not-a-directory")
+        throw refused("invalid_request", `${shownPath(path)} is not a directory`);
       if (error.problem === "invalid") throw refused("invalid_request", error.message);
     }
   }
   throw refused(
     "permission_denied",
-    `${shown(path)} is outside the directories this server allows; name one inside its workspace or its workspace_roots`,
+    `${shownPath(path)} is outside the directories this server allows; name one inside its workspace or its workspace_roots`,
   );
 }
 
@@ -191,7 +314,7 @@ function refused(kind: AgentErrorKind, description: string): AgentError {
 }
 
 function componentsOf(workspace: string, path: string): string[] {
-  if (path.includes("\0")) throw new WorkspacePathError("invalid", `${shown(path)} contains a NUL character`);
+  if (path.includes("\0")) throw new WorkspacePathError("invalid", `${shownPath(path)} contains a NUL character`);
   const bytes = Buffer.byteLength(path);
   if (bytes > maxPathBytes) {
     throw new WorkspacePathError("invalid", `the path is ${bytes} bytes long; at most ${maxPathBytes} are taken`);
@@ -302,22 +425,30 @@ async function opened(
   try {
     const stats = await handle.stat();
     if (expected !== undefined && (stats.ino !== expected.ino || stats.dev !== expected.dev)) {
-      throw new WorkspacePathError("denied", `${shown(path)} changed while it was opened`);
+      throw new WorkspacePathError("denied", `${shownPath(path)} changed while it was opened`);
     }
-    const names = places.slice(1).map((place) => place.name);
-    return { handle, stats, path: names.join("/") || ".", at: at ?? `/proc/self/fd/${handle.fd}` };
+    return { handle, stats, path: pathOf(places), at: at ?? `/proc/self/fd/${handle.fd}` };
   } catch (error) {
     await handle.close();
     throw error;
   }
 }
 
+function pathOf(places: readonly Place[]): string {
+  return (
+    places
+      .slice(1)
+      .map((place) => place.name)
+      .join("/") || "."
+  );
+}
+
 function outside(path: string): WorkspacePathError {
-  return new WorkspacePathError("outside", `${shown(path)} is outside the workspace`);
+  return new WorkspacePathError("outside", `${shownPath(path)} is outside the workspace`);
 }
 
 function notAFile(path: string, stats: Stats): WorkspacePathError {
-  return new WorkspacePathError("not-a-file", `${shown(path)} is ${kindOf(stats)}, not a regular file`);
+  return new WorkspacePathError("not-a-file", `${shownPath(path)} is ${kindOf(stats)}, not a regular file`);
 }
 
 function kindOf(stats: Stats): string {
@@ -328,7 +459,7 @@ function kindOf(stats: Stats): string {
 }
 
 function problemOf(path: string, code: string): WorkspacePathError {
-  const name = shown(path);
+  const name = shownPath(path);
   switch (code) {
     case "ENOENT":
       return new WorkspacePathError("missing", `${name} does not exist`);
@@ -348,10 +479,12 @@ function problemOf(path: string, code: string): WorkspacePathError {
   }
 }
 
-function codeOf(error: unknown): string {
+/** The code of an error of the system, as `ENOENT`; `unknown` for other errors. */
+export function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "unknown";
 }
 
-function shown(path: string): string {
+/** A path as it was given, in quotation marks and harmless, for messages. */
+export function shownPath(path: string): string {
   return `"${harmlessText(path.length <= 200 ? path : `${path.slice(0, 197)}...`)}"`;
 }
