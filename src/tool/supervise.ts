@@ -21,8 +21,11 @@ export interface SupervisedProcess {
    * the number of the signal. Rejects when nothing could be started.
    */
   readonly ended: Promise<number>;
-  /** Kills the program and what it started; resolves as soon as it is gone. Harmless when it is. */
-  stop(): Promise<void>;
+  /**
+   * Kills the program and what it started; resolves as soon as it is gone. Harmless when it is.
+   * @param graceMs asks all of it to end (SIGTERM) and kills what is left after so many milliseconds; default 0: at once.
+   */
+  stop(graceMs?: number): Promise<void>;
 }
 
 /**

@@ -1,0 +1,194 @@
+import type { Readable } from "node:stream";
+import { HeadAndTail } from "./head-and-tail.ts";
+import type { ProgramStart, Sandbox } from "./sandbox/sandbox.ts";
+import type { SupervisedProcess } from "./supervise.ts";
+
+export interface ProgramRun extends Omit<ProgramStart, "stdin"> {
+  /** How long it may take; waiting for its turn counts. */
+  readonly timeoutMs: number;
+  /** Stops it. */
+  readonly signal: AbortSignal;
+  /** What it can read; default: nothing. It need not read it. */
+  readonly stdinText?: string;
+  /** How much output is kept, in bytes of UTF-8: its first three quarters and its last quarter; default 256 KiB. */
+  readonly outputLimitBytes?: number;
+  /**
+   * Takes output while the program runs, in whole characters, no more of it than the head that is kept. It is called
+   * before the result is there, never after.
+   */
+  onOutput?(stream: "stdout" | "stderr", text: string): void;
+}
+
+/** `time`: its limit was over; `stop`: the signal; `output`: it wrote more than anybody can want (64 MiB). */
+export type ProgramEnd = "itself" | "time" | "stop" | "output";
+
+export interface ProgramResult {
+  /** Of a program that was killed, 128 and the number of the signal; 137, too, of one that never got its turn. */
+  readonly exitCode: number;
+  /** Standard output and standard error as they came, bounded, control characters made visible. */
+  readonly output: string;
+  /** Each of them for itself, bounded alike. */
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Some of the output is missing; a line in it says how much. */
+  readonly truncated: boolean;
+  readonly endedBy: ProgramEnd;
+  readonly durationMs: number;
+}
+
+/** Between the request to end and the kill; what is left of two seconds is for the kill itself. */
+export const killAfterMs = 1500;
+const defaultOutputLimitBytes = 256 * 1024;
+const producedLimitBytes = 64 * 1024 * 1024;
+const programsAtOnce = 16;
+
+/**
+ * Runs a program to its end, at most 16 of a sandbox at once, first come first served. Whatever it and its children do,
+ * two seconds after its time is over or the signal has come nothing of it is left, and memory stays bounded.
+ * @throws {SandboxUnavailableError} where walls are wanted and can't be had; {Error} where it can't be started at all. A
+ * program that does not exist ends with exit code 127 instead.
+ */
+export async function runProgram(sandbox: Sandbox, run: ProgramRun): Promise<ProgramResult> {
+  const { timeoutMs, signal, stdinText, outputLimitBytes = defaultOutputLimitBytes, onOutput, ...program } = run;
+  const startMs = performance.now();
+  const both = new HeadAndTail(outputLimitBytes);
+  const kept = { stdout: new HeadAndTail(outputLimitBytes), stderr: new HeadAndTail(outputLimitBytes) };
+  const told = new AbortController();
+  let endedBy: ProgramEnd = "itself";
+  const end = (by: ProgramEnd): void => {
+    if (told.signal.aborted) return;
+    endedBy = by;
+    told.abort();
+  };
+  const onAbort = () => end("stop");
+  const timer = setTimeout(end, timeoutMs, "time");
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  const turns = turnsOf(sandbox);
+  let exitCode = 137;
+  try {
+    if (await turns.take(told.signal)) {
+      try {
+        exitCode = await runInTurn();
+      } finally {
+        turns.giveBack();
+      }
+    }
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
+  }
+  return {
+    exitCode,
+    output: both.text(),
+    stdout: kept.stdout.text(),
+    stderr: kept.stderr.text(),
+    truncated: both.cutBytes > 0,
+    endedBy,
+    durationMs: Math.round(performance.now() - startMs),
+  };
+
+  async function runInTurn(): Promise<number> {
+    const started = await sandbox.start({ ...program, ...(stdinText === undefined ? {} : { stdin: "pipe" }) });
+    const stop = () => void started.stop(killAfterMs);
+    if (told.signal.aborted) stop();
+    else told.signal.addEventListener("abort", stop, { once: true });
+    let producedBytes = 0;
+    const take = (stream: "stdout" | "stderr", text: string): void => {
+      if (text === "") return;
+      kept[stream].add(text);
+      const shown = both.add(text);
+      if (shown !== "") onOutput?.(stream, shown);
+    };
+    for (const stream of ["stdout", "stderr"] as const) {
+      readText(started[stream], (text, bytes) => {
+        producedBytes += bytes;
+        if (producedBytes > producedLimitBytes) end("output");
+        take(stream, text);
+      });
+    }
+    feed(started, stdinText);
+    try {
+      return await started.ended;
+    } finally {
+      await started.stop();
+    }
+  }
+}
+
+/** Hands over what comes, in whole characters, and of a line's end never the first half only. */
+function readText(stream: Readable, take: (text: string, bytes: number) => void): void {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  let held = "";
+  const handOver = (decoded: string, bytes: number): void => {
+    const text = held + decoded;
+    held = bytes > 0 && text.endsWith("\r") ? "\r" : "";
+    take(held === "" ? text : text.slice(0, -1), bytes);
+  };
+  let isOver = false;
+  const finish = () => {
+    if (isOver) return;
+    isOver = true;
+    handOver(decoder.decode(), 0);
+  };
+  stream.on("data", (bytes: Buffer) => handOver(decoder.decode(bytes, { stream: true }), bytes.length));
+  stream.once("end", finish);
+  stream.once("close", finish);
+  // A broken pipe is an end; how the program ended is told by its exit code.
+  stream.on("error", () => undefined);
+}
+
+/** A program may end, or close its input, without having read it. */
+function feed({ stdin }: SupervisedProcess, text: string | undefined): void {
+  stdin?.on("error", () => undefined);
+  stdin?.end(text);
+}
+
+/** Lets some in and keeps the rest waiting in order. */
+class Turns {
+  #free: number;
+  readonly #waiting = new Set<() => void>();
+
+  constructor(atOnce: number) {
+    this.#free = atOnce;
+  }
+
+  /** @returns false when the signal came first; else `giveBack` has to be called. */
+  async take(signal: AbortSignal): Promise<boolean> {
+    if (signal.aborted) return false;
+    if (this.#free > 0) {
+      this.#free--;
+      return true;
+    }
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const letIn = () => resolve(true);
+    const leave = () => {
+      // Whoever has been let in already keeps the turn.
+      if (this.#waiting.delete(letIn)) resolve(false);
+    };
+    this.#waiting.add(letIn);
+    signal.addEventListener("abort", leave, { once: true });
+    try {
+      return await promise;
+    } finally {
+      signal.removeEventListener("abort", leave);
+    }
+  }
+
+  giveBack(): void {
+    for (const letIn of this.#waiting) {
+      this.#waiting.delete(letIn);
+      letIn();
+      return;
+    }
+    this.#free++;
+  }
+}
+
+const turnsOfSandboxes = new WeakMap<Sandbox, Turns>();
+
+function turnsOf(sandbox: Sandbox): Turns {
+  const turns = turnsOfSandboxes.get(sandbox) ?? new Turns(programsAtOnce);
+  turnsOfSandboxes.set(sandbox, turns);
+  return turns;
+}
