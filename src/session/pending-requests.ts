@@ -6,6 +6,7 @@ import type { Store, StoredSession } from "../log/store.ts";
 import { logRecordFrom } from "./load-state.ts";
 import type { OneOffTurn } from "./one-off-turn.ts";
 import type { OneOffTurns } from "./one-off-turns.ts";
+import { questionDecisions } from "./questions.ts";
 import { requestHash } from "./request-hash.ts";
 import { resolvedOtherwise, unknownRequest, unknownSession } from "./session-errors.ts";
 import { answerEntry, answerKey } from "./session-worker.ts";
@@ -90,15 +91,17 @@ export class PendingRequests {
     sessionId: string,
     given: readonly GivenAnswer[],
   ): Promise<readonly RequestAnswer[]> {
-    const answers = given.map(({ text, ...rest }, index) => {
-      checkDecision(rest, index);
-      return { ...rest, author: name, ...(text === "" ? {} : { text }) };
-    });
+    const answers = given.map(({ text, ...rest }) => ({ ...rest, author: name, ...(text === "" ? {} : { text }) }));
+    for (const [index, answer] of answers.entries()) checkAnswer(answer, index, "unknown");
     const oneOff = this.#oneOffs.get(tenant, sessionId);
     if (oneOff !== undefined) return answerOneOff(oneOff, answers, this.#now());
     const stored = await this.#stored(tenant, sessionId);
     const { requests, currentTurnId } = decodeSummary(stored.summary);
     const open = new Map(requests.map((reference) => [reference.requestId, reference]));
+    for (const [index, answer] of answers.entries()) {
+      const request = open.get(answer.requestId);
+      if (request !== undefined) checkAnswer(answer, index, kindOf(request.isQuestion));
+    }
     const before = new Map<string, RequestAnswer>();
     for (const { requestId } of answers) {
       if (open.has(requestId)) continue;
@@ -203,16 +206,37 @@ export class PendingRequests {
 
 const sessionsAtATime = 100;
 
-function checkDecision({ decision, toolResult }: Omit<GivenAnswer, "text">, index: number): void {
-  if (!approvalDecisions.includes(decision)) {
-    const known = approvalDecisions.join(", ");
-    throw invalidField(
-      `responses[${index}].decision`,
+type AnswerableKind = "approval" | "question" | "unknown";
+
+const decisionsOf: Readonly<Record<AnswerableKind, readonly string[]>> = {
+  approval: approvalDecisions,
+  question: questionDecisions,
+  unknown: [...approvalDecisions, "answer"],
+};
+
+function kindOf(isQuestion: boolean | undefined): AnswerableKind {
+  return isQuestion === true ? "question" : "approval";
+}
+
+/** @param kind of the request; `unknown` where it is not known yet, or not waiting any more */
+function checkAnswer(
+  { decision, text = "", toolResult }: Pick<RequestAnswer, "decision" | "text" | "toolResult">,
+  index: number,
+  kind: AnswerableKind,
+): void {
+  const known = decisionsOf[kind];
+  if (!known.includes(decision)) {
+    const said = decision === "" ? "empty" : decision === "answer" ? "answer" : JSON.stringify(decision.slice(0, 40));
+    const hint =
       decision === "answer"
-        ? `is answer, which is for questions; to an approval say one of: ${known}`
-        : `is ${decision === "" ? "empty" : JSON.stringify(decision.slice(0, 40))}; say one of: ${known}`,
-    );
+        ? ", which is for questions; to an approval say one of: "
+        : kind === "question"
+          ? "; to a question say one of: "
+          : "; say one of: ";
+    throw invalidField(`responses[${index}].decision`, `is ${said}${hint}${known.join(", ")}`);
   }
+  if (decision === "answer" && text.trim() === "")
+    throw invalidField(`responses[${index}].text`, "is empty; say the answer, or deny the question");
   if (toolResult !== undefined)
     throw invalidField(`responses[${index}].tool_result`, "is for tools that the client runs; leave it out");
 }
@@ -221,6 +245,10 @@ function answerOneOff(turn: OneOffTurn, answers: readonly RequestAnswer[], nowMs
   const open = new Map(turn.requests.map(({ request }) => [request.requestId, request]));
   for (const { requestId } of answers)
     if (!open.has(requestId) && turn.answerTo(requestId) === undefined) throw unknownRequest(requestId, turn.sessionId);
+  for (const [index, answer] of answers.entries()) {
+    const request = open.get(answer.requestId);
+    if (request !== undefined) checkAnswer(answer, index, kindOf(request.kind === "question"));
+  }
   const settled = answers.map((answer) => {
     const { requestId } = answer;
     const isOver = isExpired(open.get(requestId), nowMs);

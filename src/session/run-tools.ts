@@ -1,12 +1,16 @@
+import type { PendingRequest } from "../chat/log-event.ts";
 import { plainPermissions } from "../chat/session-config.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
+import { type Question, questionOf } from "../tool/ask-user.ts";
 import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { grantsOf } from "./grants.ts";
 import type { PlannedCall } from "./next-step.ts";
+import { questionRequest, questionResult } from "./questions.ts";
 import { type RunningSession, record, recordRequest } from "./run-turn.ts";
+import { shortLine } from "./short-line.ts";
 import type { TurnState } from "./state.ts";
 
 /**
@@ -27,8 +31,10 @@ export async function runTools(
   for (const planned of calls) {
     const verdict = verdictOn(session, turn, functions, planned);
     if (verdict.type === "run") toRun.push(planned);
-    else if (verdict.type === "ask") openRequest(session, turn, planned.call.use, verdict.finding);
-    else refuse(session, turn, functions, planned, verdict.result);
+    else if (verdict.type === "ask") openRequest(session, turn, planned.call.use, approvalOf(planned, verdict.finding));
+    else if (verdict.type === "question")
+      openRequest(session, turn, planned.call.use, questionRequest(verdict.question));
+    else settle(session, turn, functions, planned, verdict.result);
   }
   for (const group of groups(functions, toRun, limits.maxParallelTools)) {
     for (const { call, action } of group) {
@@ -95,7 +101,9 @@ async function runCall(
 type Verdict =
   | { readonly type: "run" }
   | { readonly type: "ask"; readonly finding: PermissionFinding }
-  | { readonly type: "refuse"; readonly result: ToolResult };
+  | { readonly type: "question"; readonly question: Question }
+  /** It does not run. */
+  | { readonly type: "settle"; readonly result: ToolResult };
 
 /** What becomes of a call. What can't run anyhow (no such function, bad arguments) is not asked for: it fails by itself. */
 function verdictOn(
@@ -121,6 +129,11 @@ function verdictOn(
   const subject = { ...definition, arguments: checked.arguments, workspace: config.workspace };
   const finding = decidePermission(config.permissions ?? plainPermissions, grantsOf(state), subject);
   if (finding.decision === "deny") return refused(`denied by the policy: ${finding.explanation}`);
+  if (definition.asks === true) {
+    const question = questionOf(checked.arguments);
+    if (request?.answer === undefined) return { type: "question", question };
+    return { type: "settle", result: questionResult(question, request.answer) };
+  }
   if (request?.answer !== undefined) {
     const { decision, text = "" } = request.answer;
     if (decision === "allow_once" || decision === "allow_session") return { type: "run" };
@@ -132,16 +145,14 @@ function verdictOn(
 }
 
 function refused(error: string): Verdict {
-  return { type: "refuse", result: toolFailure(error) };
+  return { type: "settle", result: toolFailure(error) };
 }
-
-const titleCharacters = 200;
 
 function openRequest(
   session: RunningSession,
   turn: TurnState,
   use: PlannedCall["call"]["use"],
-  { explanation }: PermissionFinding,
+  asked: Pick<PendingRequest, "kind" | "title" | "options" | "explanation">,
 ): void {
   const { environment, config } = session;
   const timeoutMs = config.approvalTimeoutMs ?? environment.limits.approvalTimeoutMs;
@@ -149,16 +160,18 @@ function openRequest(
     type: "request-opened",
     request: {
       requestId: environment.newId("req"),
-      kind: "approval",
-      title: titleOf(use),
+      ...asked,
       toolName: use.name,
       toolCallId: use.id,
       arguments: use.input,
-      options: ["allow_once", "allow_session", "deny"],
-      explanation,
       expireTimeMs: environment.now() + timeoutMs,
     },
   });
+}
+
+function approvalOf({ call }: PlannedCall, { explanation }: PermissionFinding) {
+  const options = ["allow_once", "allow_session", "deny"];
+  return { kind: "approval", title: titleOf(call.use), options, explanation } as const;
 }
 
 /** One line; the whole is in the arguments. */
@@ -166,14 +179,11 @@ function titleOf({ name, input }: PlannedCall["call"]["use"]): string {
   const given: unknown = JSON.parse(input.trim() === "" ? "{}" : input);
   const isObject = typeof given === "object" && given !== null;
   const main = isObject ? mainArgumentText({ name, arguments: { ...given } }) : "";
-  const line = `${name} ${main === "" ? input : main}`.replace(/\s+/g, " ").trim();
-  if (line.length <= titleCharacters) return line;
-  const kept = line.slice(0, titleCharacters).toWellFormed();
-  return `${kept} … (${line.length - titleCharacters} more characters)`;
+  return shortLine(`${name} ${main === "" ? input : main}`);
 }
 
 /** In one commit: a call that never ran is not to look, after a crash, as if it had begun. */
-function refuse(
+function settle(
   session: RunningSession,
   turn: TurnState,
   functions: FunctionIndex,

@@ -21,6 +21,8 @@ export interface RequestReference {
   readonly seq: number;
   /** In milliseconds since 1970; absent where it never expires. */
   readonly expireTimeMs?: number;
+  /** It is no approval but a question. */
+  readonly isQuestion?: true;
 }
 
 export function summaryOf(state: SessionState): SessionSummary {
@@ -28,9 +30,10 @@ export function summaryOf(state: SessionState): SessionSummary {
     messageCount: state.messages.length,
     ranMs: state.ranMs,
     currentTurnId: state.turn?.turnId ?? "",
-    requests: openRequests(state).map(({ seq, request: { requestId, expireTimeMs } }) => ({
+    requests: openRequests(state).map(({ seq, request: { requestId, expireTimeMs, kind } }) => ({
       requestId,
       seq,
+      ...(kind === "question" ? { isQuestion: true } : {}),
       ...(expireTimeMs === undefined ? {} : { expireTimeMs }),
     })),
     ...(state.usage === undefined ? {} : { usage: state.usage }),
@@ -63,9 +66,16 @@ export function decodeSummary(bytes: Uint8Array): SessionSummary {
 
 function referenceFrom(value: unknown): RequestReference[] {
   if (!isRecord(value)) return [];
-  const { requestId, seq, expireTimeMs } = value;
+  const { requestId, seq, expireTimeMs, isQuestion } = value;
   if (typeof requestId !== "string" || typeof seq !== "number") return [];
-  return [{ requestId, seq, ...(typeof expireTimeMs === "number" ? { expireTimeMs } : {}) }];
+  return [
+    {
+      requestId,
+      seq,
+      ...(typeof expireTimeMs === "number" ? { expireTimeMs } : {}),
+      ...(isQuestion === true ? { isQuestion } : {}),
+    },
+  ];
 }
 
 function usageFrom(value: Record<string, unknown>): Usage {

@@ -17,6 +17,10 @@ export interface FunctionDefinition extends ToolDefinition {
   readonly runsProgram?: boolean;
   /** Running it again with the same `toolCallId` goes on with what the first run began; so after a crash it runs again. */
   readonly repeatable?: boolean;
+  /** A call of it is a question to people: it never runs, what they answer is its result. */
+  readonly asks?: boolean;
+  /** All it does is done by calls of another turn, each judged there; so it needs no approval of its own. */
+  readonly delegates?: boolean;
   /** SHA-256, in hexadecimal, over what decides what it does: the files of a script, the definition a server gave. */
   readonly digest?: string;
   /** The longest one run may take. */

@@ -1,4 +1,5 @@
 import { toolFailure } from "../chat/tool-result.ts";
+import { askUser } from "./ask-user.ts";
 import type { FunctionProvider } from "./function-provider.ts";
 import { listFiles } from "./list-files.ts";
 import type { LocalFunction } from "./local-function.ts";
@@ -6,7 +7,7 @@ import { readFile } from "./read-file.ts";
 import { searchText } from "./search-text.ts";
 import { WorkspacePathError } from "./workspace.ts";
 
-const readers: readonly LocalFunction[] = [readFile, listFiles, searchText];
+const readers: readonly LocalFunction[] = [readFile, listFiles, searchText, askUser];
 
 /** The functions that come with the server. They hold nothing open between calls. */
 export function localFunctions(functions: readonly LocalFunction[] = readers): FunctionProvider {

@@ -157,7 +157,7 @@ const badAnswers: [name: string, responses: JsonObject[], field: string][] = [
   ["an answer to nothing", [{ decision: "deny" }], "responses[0].request_id"],
   ["an answer without a decision", [{ requestId: "req_x" }], "responses[0].decision"],
   ["a decision nobody knows", [{ requestId: "req_x", decision: "maybe" }], "responses[0].decision"],
-  ["an answer to a question", [{ requestId: "req_x", decision: "answer" }], "responses[0].decision"],
+  ["an answer without words", [{ requestId: "req_x", decision: "answer", text: " " }], "responses[0].text"],
   ["a tool's result", [{ requestId: "req_x", decision: "deny", toolResult: {} }], "responses[0].tool_result"],
   [
     "an answer given twice",
