@@ -1,5 +1,6 @@
 import type { LogEvent } from "../chat/log-event.ts";
 import { type ContentBlock, type Message, toolUses } from "../chat/message.ts";
+import { type Todo, todosText } from "../chat/todo.ts";
 
 type Compacted = Extract<LogEvent, { type: "history-compacted" }>;
 
@@ -59,11 +60,15 @@ export function planCompaction(messages: readonly Message[], bounds: CompactionB
   return { dropped, pinned: before.filter((_, index) => isPinned(index)), tail: messages.slice(cut) };
 }
 
-/** The history after a compaction: instructions, the summary as a message of the user, the last request, the rest. */
+/**
+ * The history after a compaction: instructions, the summary as a message of the user, the last request, the rest.
+ * @param todos told with the summary, since the calls that wrote them down may be gone
+ */
 export function compactedHistory(
   messages: readonly Message[],
   event: Compacted,
   place: { readonly seq: number; readonly timeMs: number },
+  todos: readonly Todo[] = [],
 ): readonly Message[] {
   const { firstKeptMessageId } = event;
   const cut =
@@ -73,7 +78,7 @@ export function compactedHistory(
   const pinned = messages.slice(0, cut).filter(({ id }) => id !== undefined && keptIds.has(id));
   return [
     ...pinned.filter(isInstruction),
-    summaryMessage(event, place),
+    summaryMessage(event, place, todos),
     ...pinned.filter((message) => !isInstruction(message)),
     ...messages.slice(cut),
   ];
@@ -83,8 +88,13 @@ export function compactedHistory(
  * Of the user, since every wire family takes that before an answer and between other messages, and since the system
  * prompt, which prompt caches begin with, stays as it was.
  */
-function summaryMessage(event: Compacted, { seq, timeMs }: { readonly seq: number; readonly timeMs: number }): Message {
-  const text = event.model === undefined ? event.summary : `${summaryHeading}\n\n${event.summary}`;
+function summaryMessage(
+  event: Compacted,
+  { seq, timeMs }: { readonly seq: number; readonly timeMs: number },
+  todos: readonly Todo[],
+): Message {
+  const summary = event.model === undefined ? event.summary : `${summaryHeading}\n\n${event.summary}`;
+  const text = todos.length === 0 ? summary : `${summary}\n\n${todosHeading}\n${todosText(todos)}`;
   return {
     role: "user",
     blocks: [{ type: "text", text }],
@@ -94,6 +104,7 @@ function summaryMessage(event: Compacted, { seq, timeMs }: { readonly seq: numbe
   };
 }
 
+const todosHeading = "The todo list of this session as it was then (update_todos replaces it):";
 const summaryIdPrefix = "compacted-";
 const summaryHeading =
   "The older part of this conversation is not shown any more. This is a summary of it; what follows is as it was said, and the request in it may have been worked on already as the summary tells.";

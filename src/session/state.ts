@@ -2,6 +2,7 @@ import type { FinishReason } from "../chat/finish-reason.ts";
 import type { LogRecord, PendingRequest, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "../chat/message.ts";
 import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
+import { type Todo, todosFrom, updateTodosName } from "../chat/todo.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { compactedHistory } from "./compact-history.ts";
@@ -28,6 +29,8 @@ export interface SessionState {
   settledSeq: number;
   /** Calls that somebody allowed for the rest of the session, as the model made them. */
   readonly allowedCalls: AllowedCall[];
+  /** What is to be done, as the model wrote it down last. */
+  todos: readonly Todo[];
 }
 
 export interface AllowedCall {
@@ -75,7 +78,7 @@ export interface AnswerState {
 export interface CallState {
   readonly use: ToolUseBlock;
   /** It was about to run: it may have. */
-  started: { readonly readOnly: boolean } | undefined;
+  started: { readonly readOnly: boolean; readonly source: string } | undefined;
   /** Its approval was asked for. */
   request: RequestState | undefined;
   result: ToolResult | undefined;
@@ -106,6 +109,7 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     toolsDigest: undefined,
     settledSeq: 0,
     allowedCalls: [],
+    todos: [],
   };
 }
 
@@ -183,12 +187,15 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     }
     case "tool-started": {
       const call = callOf(turn, event.toolCallId);
-      if (call !== undefined) call.started = { readOnly: event.readOnly };
+      if (call !== undefined) call.started = { readOnly: event.readOnly, source: event.source };
       return;
     }
     case "tool-finished": {
       const call = callOf(turn, event.toolCallId);
-      if (call !== undefined) call.result = event.result;
+      if (call === undefined) return;
+      call.result = event.result;
+      if (call.use.name === updateTodosName && call.started?.source === "local" && event.result.success)
+        state.todos = todosFrom(parsedInput(call.use.input)) ?? state.todos;
       return;
     }
     case "request-opened": {
@@ -237,7 +244,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       if (event.droppedMessages === 0) return;
       // An answer that the provider keeps has the whole history before it: the next step doesn't go on from it.
       if (turn?.answer !== undefined) turn.answer = { ...turn.answer, responseId: "" };
-      replaceMessages(state, compactedHistory(state.messages, event, record));
+      replaceMessages(state, compactedHistory(state.messages, event, record, state.todos));
       state.size =
         event.tokensAfter === undefined ? undefined : { tokens: event.tokensAfter, messages: state.messages.length };
       return;
@@ -298,6 +305,14 @@ export function answerId(turnId: string, step: number): string {
 
 function isShownText(block: ContentBlock): boolean {
   return block.type === "text" && block.text !== "";
+}
+
+function parsedInput(input: string): unknown {
+  try {
+    return JSON.parse(input);
+  } catch {
+    return undefined;
+  }
 }
 
 function callOf(turn: TurnState | undefined, toolCallId: string): CallState | undefined {

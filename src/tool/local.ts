@@ -5,12 +5,13 @@ import { listFiles } from "./list-files.ts";
 import type { LocalFunction } from "./local-function.ts";
 import { readFile } from "./read-file.ts";
 import { searchText } from "./search-text.ts";
+import { updateTodos } from "./update-todos.ts";
 import { WorkspacePathError } from "./workspace.ts";
 
-const readers: readonly LocalFunction[] = [readFile, listFiles, searchText, askUser];
+const readers: readonly LocalFunction[] = [readFile, listFiles, searchText, askUser, updateTodos];
 
 /** The functions that come with the server. They hold nothing open between calls. */
-export function localFunctions(functions: readonly LocalFunction[] = readers): FunctionProvider {
+export function localFunctions(functions: readonly LocalFunction[] = ownFunctions): FunctionProvider {
   return {
     source: "local",
     list: async () => functions.map((each) => each.definition),
