@@ -8,7 +8,7 @@ import { searchText } from "./search-text.ts";
 import { updateTodos } from "./update-todos.ts";
 import { WorkspacePathError } from "./workspace.ts";
 
-const readers: readonly LocalFunction[] = [readFile, listFiles, searchText, askUser, updateTodos];
+const ownFunctions: readonly LocalFunction[] = [readFile, listFiles, searchText, askUser, updateTodos];
 
 /** The functions that come with the server. They hold nothing open between calls. */
 export function localFunctions(functions: readonly LocalFunction[] = ownFunctions): FunctionProvider {
