@@ -1,5 +1,6 @@
 import { toolFailure } from "../chat/tool-result.ts";
 import { askUser } from "./ask-user.ts";
+import { editFile } from "./edit-file.ts";
 import type { FunctionProvider } from "./function-provider.ts";
 import { listFiles } from "./list-files.ts";
 import type { LocalFunction } from "./local-function.ts";
@@ -7,8 +8,17 @@ import { readFile } from "./read-file.ts";
 import { searchText } from "./search-text.ts";
 import { updateTodos } from "./update-todos.ts";
 import { WorkspacePathError } from "./workspace.ts";
+import { writeFile } from "./write-file.ts";
 
-const ownFunctions: readonly LocalFunction[] = [readFile, listFiles, searchText, askUser, updateTodos];
+const ownFunctions: readonly LocalFunction[] = [
+  readFile,
+  listFiles,
+  searchText,
+  askUser,
+  updateTodos,
+  writeFile,
+  editFile,
+];
 
 /** The functions that come with the server. They hold nothing open between calls. */
 export function localFunctions(functions: readonly LocalFunction[] = ownFunctions): FunctionProvider {

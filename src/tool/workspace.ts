@@ -13,7 +13,10 @@ export type PathProblem =
   | "denied"
   | "not-a-directory"
   | "not-a-file"
-  | "links";
+  | "links"
+  | "changed"
+  | "too-large"
+  | "not-text";
 
 /** A path that cannot be used. The message is for the model and shows the path only as it was given. */
 export class WorkspacePathError extends Error {
