@@ -133,6 +133,8 @@ export async function startApp({
         maxTurnsInFlight: config["limits.max_turns_in_flight"],
         retryCutAnswers: config.retry_cut_answers,
         maxAnswerRepairs: config["limits.max_answer_repairs"],
+        maxRepeatedCalls: config["limits.repeated_calls"],
+        approvalTimeoutMs: config.approval_timeout_ms,
         compactAtShare: config["compaction.at_share"],
         ...(windowTokens === 0 ? {} : { contextWindowTokens: windowTokens }),
       },

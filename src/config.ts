@@ -143,6 +143,16 @@ export const settings = {
     2,
     "Times a model is told that its answer is not the JSON that was asked for.",
   ),
+  "limits.repeated_calls": setting(
+    integer(0, 100),
+    3,
+    "Somebody is asked when a model makes the same call with the same arguments so many times running; 0 for never.",
+  ),
+  approval_timeout_ms: setting(
+    integer(1, 7 * 86_400_000),
+    5 * 60_000,
+    "How long an approval or a question is waited for, where the session does not say; then it counts as denied.",
+  ),
   "upstream.connect_timeout_ms": setting(
     integer(1, 600_000),
     10_000,
@@ -277,6 +287,8 @@ export function readConfig(sources: ConfigSources): Config {
     "scripted.file": value("scripted.file", settings["scripted.file"]),
     record: value("record", settings.record),
     replay: value("replay", settings.replay),
+    "limits.repeated_calls": value("limits.repeated_calls", settings["limits.repeated_calls"]),
+    approval_timeout_ms: value("approval_timeout_ms", settings.approval_timeout_ms),
     "upstream.connect_timeout_ms": value("upstream.connect_timeout_ms", settings["upstream.connect_timeout_ms"]),
     "upstream.idle_timeout_ms": value("upstream.idle_timeout_ms", settings["upstream.idle_timeout_ms"]),
     "upstream.total_timeout_ms": value("upstream.total_timeout_ms", settings["upstream.total_timeout_ms"]),

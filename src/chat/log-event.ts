@@ -38,6 +38,8 @@ export interface PendingRequest {
   readonly arguments?: string;
   readonly options: readonly string[];
   readonly explanation?: string;
+  /** Of what would run besides the arguments (files of a script, a definition), in hexadecimal: an answer holds for it only. */
+  readonly contentSha256?: string;
   /** When it counts as denied, in milliseconds since 1970. */
   readonly expireTimeMs?: number;
 }

@@ -1,14 +1,11 @@
 import type { PendingRequest } from "../chat/log-event.ts";
-import { plainPermissions } from "../chat/session-config.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
-import { type Question, questionOf } from "../tool/ask-user.ts";
-import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
-import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
+import { mainArgumentText } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
-import { grantsOf } from "./grants.ts";
+import { type Approval, judgeCall } from "./judge-call.ts";
 import type { PlannedCall } from "./next-step.ts";
-import { questionRequest, questionResult } from "./questions.ts";
+import { questionRequest } from "./questions.ts";
 import { type RunningSession, record, recordRequest } from "./run-turn.ts";
 import { shortLine } from "./short-line.ts";
 import type { TurnState } from "./state.ts";
@@ -29,9 +26,10 @@ export async function runTools(
   const { limits } = session.environment;
   const toRun: PlannedCall[] = [];
   for (const planned of calls) {
-    const verdict = verdictOn(session, turn, functions, planned);
+    const verdict = await judgeCall(session, turn, functions, planned);
     if (verdict.type === "run") toRun.push(planned);
-    else if (verdict.type === "ask") openRequest(session, turn, planned.call.use, approvalOf(planned, verdict.finding));
+    else if (verdict.type === "ask")
+      openRequest(session, turn, planned.call.use, approvalOf(planned, verdict.approval));
     else if (verdict.type === "question")
       openRequest(session, turn, planned.call.use, questionRequest(verdict.question));
     else settle(session, turn, functions, planned, verdict.result);
@@ -98,61 +96,11 @@ async function runCall(
   );
 }
 
-type Verdict =
-  | { readonly type: "run" }
-  | { readonly type: "ask"; readonly finding: PermissionFinding }
-  | { readonly type: "question"; readonly question: Question }
-  /** It does not run. */
-  | { readonly type: "settle"; readonly result: ToolResult };
-
-/** What becomes of a call. What can't run anyhow (no such function, bad arguments) is not asked for: it fails by itself. */
-function verdictOn(
-  session: RunningSession,
-  turn: TurnState,
-  functions: FunctionIndex,
-  { call, action }: PlannedCall,
-): Verdict {
-  if (action === "report-interrupted") return { type: "run" };
-  const { use, request } = call;
-  const { maxCallsPerStep } = session.environment.limits;
-  const position = turn.answer?.calls.findIndex((each) => each.use.id === use.id) ?? 0;
-  if (position >= maxCallsPerStep)
-    return refused(`not run: an answer may call ${maxCallsPerStep} tools at most; call this one again in the next`);
-  const { allowedTools } = turn.options;
-  if (allowedTools !== undefined && !allowedTools.includes(use.name))
-    return refused(`the tool ${use.name} is not allowed in this turn; allowed are: ${allowedTools.join(", ")}`);
-  const definition = functions.find(use.name)?.definition;
-  if (definition === undefined) return { type: "run" };
-  const checked = checkArguments(definition, use.input);
-  if (!checked.ok) return { type: "run" };
-  const { config, state } = session;
-  const subject = { ...definition, arguments: checked.arguments, workspace: config.workspace };
-  const finding = decidePermission(config.permissions ?? plainPermissions, grantsOf(state), subject);
-  if (finding.decision === "deny") return refused(`denied by the policy: ${finding.explanation}`);
-  if (definition.asks === true) {
-    const question = questionOf(checked.arguments);
-    if (request?.answer === undefined) return { type: "question", question };
-    return { type: "settle", result: questionResult(question, request.answer) };
-  }
-  if (request?.answer !== undefined) {
-    const { decision, text = "" } = request.answer;
-    if (decision === "allow_once" || decision === "allow_session") return { type: "run" };
-    const why = decision === "expired" ? "nobody approved it in time" : "the person who was asked denied it";
-    return refused(`not run: ${why}${text === "" ? "" : `, and says: ${text}`}`);
-  }
-  // One that was begun before a crash was allowed then.
-  return finding.decision === "allow" || action === "run-again" ? { type: "run" } : { type: "ask", finding };
-}
-
-function refused(error: string): Verdict {
-  return { type: "settle", result: toolFailure(error) };
-}
-
 function openRequest(
   session: RunningSession,
   turn: TurnState,
   use: PlannedCall["call"]["use"],
-  asked: Pick<PendingRequest, "kind" | "title" | "options" | "explanation">,
+  asked: Pick<PendingRequest, "kind" | "title" | "options" | "explanation" | "contentSha256">,
 ): void {
   const { environment, config } = session;
   const timeoutMs = config.approvalTimeoutMs ?? environment.limits.approvalTimeoutMs;
@@ -169,9 +117,15 @@ function openRequest(
   });
 }
 
-function approvalOf({ call }: PlannedCall, { explanation }: PermissionFinding) {
+function approvalOf({ call }: PlannedCall, { explanation, contentSha256 }: Approval) {
   const options = ["allow_once", "allow_session", "deny"];
-  return { kind: "approval", title: titleOf(call.use), options, explanation } as const;
+  return {
+    kind: "approval",
+    title: titleOf(call.use),
+    options,
+    explanation,
+    ...(contentSha256 === "" ? {} : { contentSha256 }),
+  } as const;
 }
 
 /** One line; the whole is in the arguments. */

@@ -36,6 +36,8 @@ export interface SessionLimits {
   readonly compactAtShare: number;
   /** The context window of models whose own is unknown, in tokens; absent for none. */
   readonly contextWindowTokens?: number;
+  /** Somebody is asked when a call is made so many times running with the same arguments; 0 for never. */
+  readonly maxRepeatedCalls: number;
   /** How long an approval is waited for, where the session does not say. */
   readonly approvalTimeoutMs: number;
 }
@@ -50,6 +52,7 @@ export const defaultSessionLimits: SessionLimits = {
   retryCutAnswers: true,
   maxAnswerRepairs: 2,
   compactAtShare: 0.8,
+  maxRepeatedCalls: 3,
   approvalTimeoutMs: 5 * 60_000,
 };
 

@@ -5,6 +5,7 @@ import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
 import { type Todo, todosFrom, updateTodosName } from "../chat/todo.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
+import { present } from "../convert/present.ts";
 import { compactedHistory } from "./compact-history.ts";
 
 /** What the log of a session adds up to. Only `foldRecord` changes it. */
@@ -37,6 +38,8 @@ export interface AllowedCall {
   readonly name: string;
   /** JSON text. */
   readonly argumentsText: string;
+  /** Of what it would run besides its arguments; the allowance holds for this only. */
+  readonly contentSha256?: string;
 }
 
 export interface TurnState {
@@ -63,6 +66,8 @@ export interface TurnState {
   usage: Usage | undefined;
   /** The last step whose history was compacted because its provider said that it is too long; 0 for none. */
   compactedStep: number;
+  /** The last calls of the turn's answers before this one, in order. */
+  earlierCalls: readonly ToolUseBlock[];
   /** Pending requests that nobody has answered, since when there are any, and for how long there were before. */
   waits: { readonly open: number; readonly sinceMs: number; readonly beforeMs: number };
 }
@@ -92,6 +97,9 @@ export interface RequestState {
   /** What became of it; absent while it waits. */
   answer: RequestAnswer | undefined;
 }
+
+/** As many as a call may be repeated before somebody is asked (`limits.repeated_calls`). */
+const earlierCallsKept = 100;
 
 /** Marks a message of the history that the server wrote, with the code of its notice. */
 const noticeMetadata = "codeagent.notice";
@@ -140,6 +148,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         blocks: [],
         usage: undefined,
         compactedStep: 0,
+        earlierCalls: [],
         waits: { open: 0, sinceMs: 0, beforeMs: 0 },
       };
       return;
@@ -151,6 +160,9 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       turn.attempt = event.attempt;
       turn.asked = { provider: event.provider, model: event.model };
       state.asked = turn.asked;
+      turn.earlierCalls = [...turn.earlierCalls, ...(turn.answer?.calls.map(({ use }) => use) ?? [])].slice(
+        -earlierCallsKept,
+      );
       turn.answer = undefined;
       turn.blocks = [];
       return;
@@ -212,7 +224,13 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       const { type: _, ...answer } = event;
       call.request.answer = answer;
       if (answer.decision === "allow_session")
-        state.allowedCalls.push({ name: call.use.name, argumentsText: call.use.input });
+        state.allowedCalls.push(
+          present({
+            name: call.use.name,
+            argumentsText: call.use.input,
+            contentSha256: call.request.request.contentSha256,
+          }),
+        );
       return;
     }
     case "turn-finished":

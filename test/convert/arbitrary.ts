@@ -325,9 +325,10 @@ export const pendingRequest = record<PendingRequest>(
     arguments: filledText,
     options: texts,
     explanation: filledText,
+    contentSha256: filledText,
     expireTimeMs: timeMs,
   },
-  ["toolName", "toolCallId", "arguments", "explanation", "expireTimeMs"],
+  ["toolName", "toolCallId", "arguments", "explanation", "contentSha256", "expireTimeMs"],
 );
 
 type EventOf<Type extends LogEvent["type"]> = Extract<LogEvent, { type: Type }>;

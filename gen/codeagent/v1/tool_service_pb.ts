@@ -177,7 +177,7 @@ export const ListToolsRequestSchema: GenMessage<ListToolsRequest, {jsonType: Lis
  */
 export type ListToolsResponse = Message<"codeagent.v1.ListToolsResponse"> & {
   /**
-   * The tools, in order of their names.
+   * The tools, in the order the model sees them: always the same for the same set.
    *
    * @generated from field: repeated codeagent.v1.Tool tools = 1;
    */
@@ -198,7 +198,7 @@ export type ListToolsResponse = Message<"codeagent.v1.ListToolsResponse"> & {
  */
 export type ListToolsResponseJson = {
   /**
-   * The tools, in order of their names.
+   * The tools, in the order the model sees them: always the same for the same set.
    *
    * @generated from field: repeated codeagent.v1.Tool tools = 1;
    */
@@ -227,7 +227,6 @@ export const ListToolsResponseSchema: GenMessage<ListToolsResponse, {jsonType: L
 export type ExecuteToolRequest = Message<"codeagent.v1.ExecuteToolRequest"> & {
   /**
    * The session whose workspace and permissions hold; empty means the server's own workspace and default permissions.
-   * Without a session nobody can be asked, so that what would be asked is PERMISSION_DENIED.
    *
    * @generated from field: string session_id = 1;
    */
@@ -257,8 +256,7 @@ export type ExecuteToolRequest = Message<"codeagent.v1.ExecuteToolRequest"> & {
   requestId: string;
 
   /**
-   * How long the run may take, up to the tool's own limit; absent means that limit. Waiting for an approval does not
-   * count.
+   * How long the run may take, up to the tool's own limit; absent means that limit.
    *
    * @generated from field: optional uint64 timeout_ms = 5;
    */
@@ -273,7 +271,6 @@ export type ExecuteToolRequest = Message<"codeagent.v1.ExecuteToolRequest"> & {
 export type ExecuteToolRequestJson = {
   /**
    * The session whose workspace and permissions hold; empty means the server's own workspace and default permissions.
-   * Without a session nobody can be asked, so that what would be asked is PERMISSION_DENIED.
    *
    * @generated from field: string session_id = 1;
    */
@@ -303,8 +300,7 @@ export type ExecuteToolRequestJson = {
   requestId?: string;
 
   /**
-   * How long the run may take, up to the tool's own limit; absent means that limit. Waiting for an approval does not
-   * count.
+   * How long the run may take, up to the tool's own limit; absent means that limit.
    *
    * @generated from field: optional uint64 timeout_ms = 5;
    */
@@ -658,7 +654,8 @@ export type PermissionFinding = Message<"codeagent.v1.PermissionFinding"> & {
   rule: string;
 
   /**
-   * Where the rule stands: `built_in`, `server`, `session`, `answer` (an earlier `allow_session`) or `mode`.
+   * Where the rule stands: `built_in`, `server`, `session`, `skill` (its `allowed-tools`), `answer` (an earlier
+   * `allow_session`) or `mode`.
    *
    * @generated from field: string rule_source = 4;
    */
@@ -700,7 +697,8 @@ export type PermissionFindingJson = {
   rule?: string;
 
   /**
-   * Where the rule stands: `built_in`, `server`, `session`, `answer` (an earlier `allow_session`) or `mode`.
+   * Where the rule stands: `built_in`, `server`, `session`, `skill` (its `allowed-tools`), `answer` (an earlier
+   * `allow_session`) or `mode`.
    *
    * @generated from field: string rule_source = 4;
    */
@@ -742,7 +740,8 @@ export type CheckPermissionResponse = Message<"codeagent.v1.CheckPermissionRespo
   rule: string;
 
   /**
-   * Where the rule stands: `built_in`, `server`, `session`, `answer` (an earlier `allow_session`) or `mode`.
+   * Where the rule stands: `built_in`, `server`, `session`, `skill` (its `allowed-tools`), `answer` (an earlier
+   * `allow_session`) or `mode`.
    *
    * @generated from field: string rule_source = 3;
    */
@@ -791,7 +790,8 @@ export type CheckPermissionResponseJson = {
   rule?: string;
 
   /**
-   * Where the rule stands: `built_in`, `server`, `session`, `answer` (an earlier `allow_session`) or `mode`.
+   * Where the rule stands: `built_in`, `server`, `session`, `skill` (its `allowed-tools`), `answer` (an earlier
+   * `allow_session`) or `mode`.
    *
    * @generated from field: string rule_source = 3;
    */
@@ -834,7 +834,8 @@ export const CheckPermissionResponseSchema: GenMessage<CheckPermissionResponse, 
  */
 export const ToolService: GenService<{
   /**
-   * Lists the tools a session's agent is offered, in order of their names.
+   * Lists the tools a session's agent is offered. Of two with one name the first keeps it, the other has its source before
+   * it: `skill_notes__search`.
    *
    * @generated from rpc codeagent.v1.ToolService.ListTools
    */
@@ -845,8 +846,9 @@ export const ToolService: GenService<{
   },
   /**
    * Runs one tool outside any turn, under the session's permissions; the model and the history learn nothing of it. What
-   * a rule denies is PERMISSION_DENIED; what has to be asked opens a pending request and waits for its answer. A tool
-   * that ran and failed is a result with `success` false, not an error. NOT_FOUND names an unknown tool.
+   * a rule denies is PERMISSION_DENIED, reason TOOL_DENIED; so is what has to be asked, reason APPROVAL_NEEDED, since outside
+   * a turn nobody is asked: allow it by a rule of the session. A tool that ran and failed is a result with `success` false,
+   * not an error. NOT_FOUND names an unknown tool.
    *
    * @generated from rpc codeagent.v1.ToolService.ExecuteTool
    */

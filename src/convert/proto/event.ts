@@ -119,6 +119,7 @@ export function pendingRequestFromProto(request: ProtoPendingRequest, path = "re
     arguments: presentText(request.arguments),
     options: [...request.options],
     explanation: presentText(request.explanation),
+    contentSha256: presentText(request.contentSha256),
     expireTimeMs: timeFromProto(request.expireTime, `${path}.expire_time`),
   });
 }
@@ -182,6 +183,7 @@ export function pendingRequestToProto(request: PendingRequest, sessionId: string
     expireTime: request.expireTimeMs === undefined ? undefined : timestampFromMs(request.expireTimeMs),
     toolCallId: request.toolCallId ?? "",
     explanation: request.explanation ?? "",
+    contentSha256: request.contentSha256 ?? "",
   });
 }
 

@@ -1,0 +1,118 @@
+import { createHash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { plainPermissions } from "../chat/session-config.ts";
+import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
+import { type Question, questionOf } from "../tool/ask-user.ts";
+import { checkArguments } from "../tool/check-arguments.ts";
+import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
+import type { FunctionCall } from "../tool/function-provider.ts";
+import { decidePermission } from "../tool/permission.ts";
+import { grantsOf } from "./grants.ts";
+import type { PlannedCall } from "./next-step.ts";
+import { questionResult } from "./questions.ts";
+import type { RunningSession } from "./run-turn.ts";
+import type { CallState, TurnState } from "./state.ts";
+
+/** What becomes of a call. */
+export type Verdict =
+  | { readonly type: "run" }
+  | { readonly type: "ask"; readonly approval: Approval }
+  | { readonly type: "question"; readonly question: Question }
+  /** It does not run. */
+  | { readonly type: "settle"; readonly result: ToolResult };
+
+/** What somebody is to approve, and why. */
+export interface Approval {
+  readonly explanation: string;
+  /** Of what would run besides the arguments; empty for the server's own code. */
+  readonly contentSha256: string;
+}
+
+/**
+ * Says what becomes of a call: the bounds of the turn first, then the rules, then what people answered. What can't run anyhow
+ * (no such function, bad arguments) is not asked for: it fails by itself.
+ */
+export async function judgeCall(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  { call, action }: PlannedCall,
+): Promise<Verdict> {
+  if (action === "report-interrupted") return { type: "run" };
+  const { use, request } = call;
+  const { maxCallsPerStep, maxRepeatedCalls } = session.environment.limits;
+  const position = turn.answer?.calls.findIndex((each) => each.use.id === use.id) ?? 0;
+  if (position >= maxCallsPerStep)
+    return refused(`not run: an answer may call ${maxCallsPerStep} tools at most; call this one again in the next`);
+  const { allowedTools } = turn.options;
+  if (allowedTools !== undefined && !allowedTools.includes(use.name))
+    return refused(`the tool ${use.name} is not allowed in this turn; allowed are: ${allowedTools.join(", ")}`);
+  const found = functions.find(use.name);
+  if (found === undefined) return { type: "run" };
+  const { definition } = found;
+  const checked = checkArguments(definition, use.input);
+  if (!checked.ok) return { type: "run" };
+  const { config, state } = session;
+  const subject = { ...definition, arguments: checked.arguments, workspace: config.workspace };
+  const finding = decidePermission(config.permissions ?? plainPermissions, grantsOf(state), subject);
+  if (finding.decision === "deny") return refused(`denied by the policy: ${finding.explanation}`);
+  if (definition.asks === true) {
+    const question = questionOf(checked.arguments);
+    if (request?.answer === undefined) return { type: "question", question };
+    return { type: "settle", result: questionResult(question, request.answer) };
+  }
+  // One that was begun before a crash was allowed then.
+  if (action === "run-again") return { type: "run" };
+  const isRepeated = repetitions(turn, call) >= maxRepeatedCalls && maxRepeatedCalls > 0;
+  if (request === undefined && finding.decision === "allow" && (!isRepeated || finding.ruleSource === "answer"))
+    return { type: "run" };
+  const contentSha256 = await contentOf(found, checked.arguments, config.workspace);
+  if (request?.answer !== undefined) {
+    const { decision, text = "" } = request.answer;
+    if (decision !== "allow_once" && decision !== "allow_session") {
+      const why = decision === "expired" ? "nobody approved it in time" : "the person who was asked denied it";
+      return refused(`not run: ${why}${text === "" ? "" : `, and says: ${text}`}`);
+    }
+    if ((request.request.contentSha256 ?? "") === contentSha256) return { type: "run" };
+    const explanation = "what it runs has changed since it was approved";
+    return { type: "ask", approval: { explanation, contentSha256 } };
+  }
+  const explanation =
+    finding.decision === "allow"
+      ? `${use.name} was called ${maxRepeatedCalls} times running with the same arguments, and may go on so for ever`
+      : finding.explanation;
+  return { type: "ask", approval: { explanation, contentSha256 } };
+}
+
+function refused(error: string): Verdict {
+  return { type: "settle", result: toolFailure(error) };
+}
+
+/** How many times running a call was made in the turn, this one included. */
+function repetitions(turn: TurnState, { use }: CallState): number {
+  const calls = turn.answer?.calls.map((each) => each.use) ?? [];
+  const upTo = [...turn.earlierCalls, ...calls.slice(0, calls.findIndex((each) => each.id === use.id) + 1)];
+  const different = upTo.findLastIndex(({ name, input }) => name !== use.name || !isSameJson(input, use.input));
+  return upTo.length - 1 - different;
+}
+
+function isSameJson(left: string, right: string): boolean {
+  if (left === right) return true;
+  try {
+    return isDeepStrictEqual(JSON.parse(left), JSON.parse(right));
+  } catch {
+    return false; // what can't be read is never run
+  }
+}
+
+/** SHA-256 over what a call would run besides its arguments, in hexadecimal; empty where nothing but the server's own code runs. */
+async function contentOf(
+  { definition, provider, name }: IndexedFunction,
+  given: FunctionCall["arguments"],
+  workspace: string,
+): Promise<string> {
+  const { digest = "" } = definition;
+  const files = (await provider.fingerprint?.({ name, arguments: given }, { workspace })) ?? "";
+  if (digest === "" || files === "") return digest + files;
+  return createHash("sha256").update(`${digest} ${files}`).digest("hex");
+}
