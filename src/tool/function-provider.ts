@@ -1,5 +1,6 @@
 import type { ToolDefinition } from "../chat/request.ts";
 import type { ToolResult } from "../chat/tool-result.ts";
+import type { Task } from "./task.ts";
 
 /** A function this server can run for a model. */
 export interface FunctionDefinition extends ToolDefinition {
@@ -40,6 +41,12 @@ export interface FunctionContext {
   readonly signal: AbortSignal;
   /** Takes output for people while the function runs; the result does not depend on it. */
   onOutput?(stream: "stdout" | "stderr" | "progress", text: string): void;
+  /**
+   * Has a task done in a session of its own and waits for its end; called again for the same call it goes on waiting for
+   * the same task. Absent where no turn is under way.
+   * @throws the reason of the signal.
+   */
+  runTask?(task: Task, own: Pick<FunctionContext, "signal" | "onOutput">): Promise<ToolResult>;
 }
 
 /** One call, its arguments already parsed and checked against the definition's schema. */

@@ -6,6 +6,7 @@ import { listFiles } from "./list-files.ts";
 import type { LocalFunction } from "./local-function.ts";
 import { readFile } from "./read-file.ts";
 import { searchText } from "./search-text.ts";
+import { task } from "./task.ts";
 import { updateTodos } from "./update-todos.ts";
 import { WorkspacePathError } from "./workspace.ts";
 import { writeFile } from "./write-file.ts";
@@ -16,6 +17,7 @@ const ownFunctions: readonly LocalFunction[] = [
   searchText,
   askUser,
   updateTodos,
+  task,
   writeFile,
   editFile,
 ];

@@ -12,6 +12,8 @@ export interface PermissionSubject {
   readonly readOnly: boolean;
   /** The function changes files of the workspace and nothing else. */
   readonly edits?: boolean;
+  /** All it does is done by calls of another turn, each judged there by the same policy. */
+  readonly delegates?: boolean;
   readonly arguments: Readonly<Record<string, unknown>>;
   /** Absolute path of the folder that relative paths begin in. */
   readonly workspace: string;
@@ -139,6 +141,7 @@ function modeFinding({ mode }: PermissionPolicy, subject: PermissionSubject): Pe
     ({ decision, rule: "", ruleSource: "mode", explanation }) as const;
   if (mode === "bypass") return of("allow", "the mode bypass allows every tool");
   if (subject.readOnly) return of("allow", `${subject.name} only reads`);
+  if (subject.delegates === true) return of("allow", `what ${subject.name} does is judged call by call`);
   if (mode === "accept-edits" && subject.edits === true) return of("allow", "the mode accept-edits allows edits");
   const may = `${subject.name} may change something`;
   return mode === "read-only"

@@ -21,6 +21,8 @@ export interface RunLimits {
 
 const defaultTimeoutMs = 30_000;
 const maxTimeoutMs = 600_000;
+/** What works through turns of its own waits for people in them, and ends with the turn it was called in. */
+const maxDelegatedMs = 24 * 3_600_000;
 const errorLimitCharacters = 2048;
 const namesShown = 60;
 
@@ -61,7 +63,8 @@ async function runInTime(
   graceMs: number,
 ): Promise<ToolResult> {
   const { signal } = context;
-  const timeoutMs = definition.timeoutMs > 0 ? Math.min(definition.timeoutMs, maxTimeoutMs) : defaultTimeoutMs;
+  const mostMs = definition.delegates === true ? maxDelegatedMs : maxTimeoutMs;
+  const timeoutMs = definition.timeoutMs > 0 ? Math.min(definition.timeoutMs, mostMs) : defaultTimeoutMs;
   const stop = new AbortController();
   const onAbort = () => stop.abort(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
@@ -77,6 +80,7 @@ async function runInTime(
     toolCallId: context.toolCallId,
     workspace: context.workspace,
     signal: stop.signal,
+    ...(context.runTask === undefined ? {} : { runTask: context.runTask }),
     onOutput: (stream, text) => {
       if (listening) context.onOutput?.(stream, text);
     },
