@@ -8,6 +8,7 @@ import { countFromProto } from "../convert/proto/field.ts";
 import { longestTimeMs } from "../convert/proto/request.ts";
 import { toolResultToProto } from "../convert/proto/tool-result.ts";
 import type { SessionPermissions, Sessions } from "../session/sessions.ts";
+import { callContent } from "../tool/call-content.ts";
 import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
 import type { FunctionCall, FunctionDefinition } from "../tool/function-provider.ts";
@@ -49,10 +50,11 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: Fun
         const permissions = await sessions.permissions(theCaller, sessionId);
         const { workspace } = permissions;
         const index = await functions.current(workspace);
-        const { definition } = findTool(index, request.name);
+        const found = findTool(index, request.name);
+        const { definition } = found;
         const checked = checkArguments(definition, request.arguments);
         // What can't run anyhow is refused by nobody: its result says why.
-        if (checked.ok) refuseUnlessAllowed(definition, findingFor(permissions, definition, checked.arguments));
+        if (checked.ok) refuseUnlessAllowed(definition, await findingFor(permissions, found, checked.arguments));
         return {
           isRepeatable: definition.readOnly,
           interrupted: () => answerOf(toolFailure(interruptedText)),
@@ -92,10 +94,11 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: Fun
     async checkPermission(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
       const permissions = await sessions.permissions(theCaller, sessionId);
-      const { definition } = findTool(await functions.current(permissions.workspace), request.name);
+      const found = findTool(await functions.current(permissions.workspace), request.name);
+      const { definition } = found;
       const checked = checkArguments(definition, request.arguments);
       if (!checked.ok) throw invalidField("arguments", checked.error);
-      const { decision, rule, ruleSource, explanation } = findingFor(permissions, definition, checked.arguments);
+      const { decision, rule, ruleSource, explanation } = await findingFor(permissions, found, checked.arguments);
       const subject = mainArgumentText({ name: definition.name, arguments: checked.arguments });
       return {
         decision,
@@ -122,12 +125,13 @@ function findTool(index: FunctionIndex, name: string): IndexedFunction {
   throw new AgentError("not_found", `there is no tool ${name}; there are: ${known}`, { reason: "TOOL_NOT_FOUND" });
 }
 
-function findingFor(
+async function findingFor(
   { policy, grants, workspace }: SessionPermissions,
-  definition: FunctionDefinition,
+  found: IndexedFunction,
   given: FunctionCall["arguments"],
-): PermissionFinding {
-  return decidePermission(policy, grants, { ...definition, arguments: given, workspace });
+): Promise<PermissionFinding> {
+  const contentSha256 = await callContent(found, given, workspace);
+  return decidePermission(policy, grants, { ...found.definition, arguments: given, workspace, contentSha256 });
 }
 
 function refuseUnlessAllowed({ name }: FunctionDefinition, { decision, explanation, rule }: PermissionFinding): void {

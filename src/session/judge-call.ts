@@ -1,12 +1,11 @@
-import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { plainPermissions } from "../chat/session-config.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import { type Question, questionOf } from "../tool/ask-user.ts";
+import { callContent } from "../tool/call-content.ts";
 import { checkArguments } from "../tool/check-arguments.ts";
-import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
-import type { FunctionCall } from "../tool/function-provider.ts";
-import { decidePermission } from "../tool/permission.ts";
+import type { FunctionIndex } from "../tool/function-index.ts";
+import { decidePermission, isGranted } from "../tool/permission.ts";
 import { grantsOf } from "./grants.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { questionResult } from "./questions.ts";
@@ -53,9 +52,10 @@ export async function judgeCall(
   const checked = checkArguments(definition, use.input);
   if (!checked.ok) return { type: "run" };
   const { config, state } = session;
-  const subject = { ...definition, arguments: checked.arguments, workspace: config.workspace };
-  const finding = decidePermission(config.permissions ?? plainPermissions, grantsOf(state), subject);
-  if (finding.decision === "deny") return refused(`denied by the policy: ${finding.explanation}`);
+  const { permissions = plainPermissions, workspace } = config;
+  const subject = { ...definition, arguments: checked.arguments, workspace };
+  const byRules = decidePermission(permissions, [], { ...subject, contentSha256: "" });
+  if (byRules.decision === "deny") return refused(`denied by the policy: ${byRules.explanation}`);
   if (definition.asks === true) {
     const question = questionOf(checked.arguments);
     if (request?.answer === undefined) return { type: "question", question };
@@ -64,9 +64,9 @@ export async function judgeCall(
   // One that was begun before a crash was allowed then.
   if (action === "run-again") return { type: "run" };
   const isRepeated = repetitions(turn, call) >= maxRepeatedCalls && maxRepeatedCalls > 0;
-  if (request === undefined && finding.decision === "allow" && (!isRepeated || finding.ruleSource === "answer"))
-    return { type: "run" };
-  const contentSha256 = await contentOf(found, checked.arguments, config.workspace);
+  if (request === undefined && byRules.decision === "allow" && !isRepeated) return { type: "run" };
+  const contentSha256 = await callContent(found, checked.arguments, workspace);
+  if (request === undefined && isGranted(grantsOf(state), { ...subject, contentSha256 })) return { type: "run" };
   if (request?.answer !== undefined) {
     const { decision, text = "" } = request.answer;
     if (decision !== "allow_once" && decision !== "allow_session") {
@@ -78,9 +78,9 @@ export async function judgeCall(
     return { type: "ask", approval: { explanation, contentSha256 } };
   }
   const explanation =
-    finding.decision === "allow"
+    byRules.decision === "allow"
       ? `${use.name} was called ${maxRepeatedCalls} times running with the same arguments, and may go on so for ever`
-      : finding.explanation;
+      : byRules.explanation;
   return { type: "ask", approval: { explanation, contentSha256 } };
 }
 
@@ -103,16 +103,4 @@ function isSameJson(left: string, right: string): boolean {
   } catch {
     return false; // what can't be read is never run
   }
-}
-
-/** SHA-256 over what a call would run besides its arguments, in hexadecimal; empty where nothing but the server's own code runs. */
-async function contentOf(
-  { definition, provider, name }: IndexedFunction,
-  given: FunctionCall["arguments"],
-  workspace: string,
-): Promise<string> {
-  const { digest = "" } = definition;
-  const files = (await provider.fingerprint?.({ name, arguments: given }, { workspace })) ?? "";
-  if (digest === "" || files === "") return digest + files;
-  return createHash("sha256").update(`${digest} ${files}`).digest("hex");
 }

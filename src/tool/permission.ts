@@ -17,6 +17,8 @@ export interface PermissionSubject {
   readonly arguments: Readonly<Record<string, unknown>>;
   /** Absolute path of the folder that relative paths begin in. */
   readonly workspace: string;
+  /** Of what the call would run besides its arguments (`callContent`). */
+  readonly contentSha256: string;
 }
 
 /** A call that somebody allowed for the rest of the session. */
@@ -24,6 +26,8 @@ export interface PermissionGrant {
   readonly name: string;
   /** What of the arguments has to be the same (`grantFor`). */
   readonly argument: string;
+  /** What the call would run besides its arguments has to be the same too. */
+  readonly contentSha256: string;
 }
 
 export interface PermissionFinding {
@@ -78,8 +82,8 @@ export function decidePermission(
 ): PermissionFinding {
   const finding = ruleFinding(policy, subject) ?? modeFinding(policy, subject);
   if (finding.decision !== "ask") return finding;
+  if (!isGranted(grants, subject)) return finding;
   const { name, argument } = grantFor(subject);
-  if (!grants.some((grant) => grant.name === name && grant.argument === argument)) return finding;
   return {
     decision: "allow",
     rule: `${name}(${mainArgument(subject)?.text ?? argument})`,
@@ -88,12 +92,20 @@ export function decidePermission(
   };
 }
 
+/** Whether somebody allowed this very call for the rest of the session. */
+export function isGranted(grants: readonly PermissionGrant[], subject: PermissionSubject): boolean {
+  const { name, argument, contentSha256 } = grantFor(subject);
+  return grants.some(
+    (grant) => grant.name === name && grant.argument === argument && grant.contentSha256 === contentSha256,
+  );
+}
+
 /** What is remembered when a call is allowed for the rest of the session: the same function with the same argument. */
-export function grantFor(subject: Pick<PermissionSubject, "name" | "arguments">): PermissionGrant {
-  const { name } = subject;
+export function grantFor(subject: Pick<PermissionSubject, "name" | "arguments" | "contentSha256">): PermissionGrant {
+  const { name, contentSha256 } = subject;
   const named = mainArguments[name]?.argument;
   const main = named === undefined ? undefined : subject.arguments[named];
-  return { name, argument: main === undefined ? sortedJson(subject.arguments) : sortedJson(main) };
+  return { name, argument: main === undefined ? sortedJson(subject.arguments) : sortedJson(main), contentSha256 };
 }
 
 /** What a call is about, in a text for people: its main argument, where it has one. */

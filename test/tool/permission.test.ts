@@ -14,7 +14,7 @@ const readers = new Set(["read_file", "list_files", "search_text", "look"]);
 const editors = new Set(["write_file", "edit_file"]);
 
 function subject(name: string, given: Record<string, unknown> = {}): PermissionSubject {
-  return { name, readOnly: readers.has(name), edits: editors.has(name), arguments: given, workspace };
+  return { name, readOnly: readers.has(name), edits: editors.has(name), arguments: given, workspace, contentSha256: "" };
 }
 
 function policy(given: Partial<PermissionPolicy> = {}): PermissionPolicy {
