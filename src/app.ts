@@ -17,6 +17,7 @@ import { dialects } from "./dialect/dialect.ts";
 import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import type { Store } from "./log/store.ts";
+import { createMcpPath, type McpPath, mcpPath } from "./mcp-server/mcp-path.ts";
 import type { ModelCatalog } from "./provider/model-catalog.ts";
 import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
@@ -117,7 +118,7 @@ export async function startApp({
     const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
-    const functions = new FunctionSets({ providers: [...added, local], now });
+    const functions = new FunctionSets({ providers: [...added, local], order: config.function_order, now });
     undo.defer(() => functions.close());
     const models = modelsOf(registry, catalog, now);
     const windowTokens = config["compaction.window_tokens"];
@@ -199,6 +200,8 @@ export async function startApp({
     };
     for (const service of [CodeAgentService, ModelService, ToolService, ScheduleService])
       health.set(service.typeName, ServingStatus.SERVING);
+    const interceptors = [errorInterceptor(reportFault)];
+    const mcp = createMcpPath({ routes, interceptors, offerTools: config["mcp_server.tools"], report });
     const server = await startServer({
       host: config.host,
       port: config.port,
@@ -212,7 +215,8 @@ export async function startApp({
         connectionsPerAddress: config["limits.connections_per_address"],
       },
       routes,
-      connect: { interceptors: [errorInterceptor(reportFault)] },
+      connect: { interceptors },
+      paths: new Map([[mcpPath, mcp.handle]]),
       ...(grpcFastPath ? { grpcCalls: encodedTurnCalls(turns, reportFault) } : {}),
       log: report,
       ...(token === "" ? {} : { token }),
@@ -226,7 +230,7 @@ export async function startApp({
       url: server.url,
       sessions,
       schedules,
-      close: closing(server, sessions, health, stopping, resources, config["limits.drain_ms"]),
+      close: closing(server, mcp, sessions, health, stopping, resources, config["limits.drain_ms"]),
     };
   } catch (error) {
     await undo.disposeAsync();
@@ -247,6 +251,7 @@ export const contractFiles = [
 
 function closing(
   server: RunningServer,
+  mcp: McpPath,
   sessions: Sessions,
   health: ReturnType<typeof createHealthRegistry>,
   stopping: AbortController,
@@ -258,7 +263,8 @@ function closing(
     health.drain();
     stopping.abort();
     // The turns end first, then the streams that read them: the server's own grace is for their last words.
-    await Promise.all([sessions.drain(graceMs), server.drain(graceMs + 1000)]);
+    const turnsEnd = sessions.drain(graceMs).then(() => mcp.close());
+    await Promise.all([turnsEnd, server.drain(graceMs + 1000)]);
     await resources.disposeAsync();
   };
   return async (graceMs = drainMs) => {

@@ -123,6 +123,11 @@ export const settings = {
   "scripted.file": setting(path, "", "Script (YAML) of the provider `scripted`."),
   record: setting(path, "", "Folder that gets each exchange with a model provider as a file, without credentials."),
   replay: setting(path, "", "Folder of recorded exchanges to answer from, in place of all model providers."),
+  "mcp_server.tools": setting(
+    flag,
+    false,
+    "Offer the functions themselves over MCP too, besides the agent that uses them.",
+  ),
   "prices.file": setting(
     path,
     "",
@@ -142,6 +147,11 @@ export const settings = {
     integer(0, 10),
     2,
     "Times a model is told that its answer is not the JSON that was asked for.",
+  ),
+  function_order: setting(
+    list(text),
+    ["skill", "http", "mcp"],
+    "Sources of functions, or kinds of them, in the order of their claims to a name; the server's own come first.",
   ),
   "limits.repeated_calls": setting(
     integer(0, 100),
@@ -287,6 +297,7 @@ export function readConfig(sources: ConfigSources): Config {
     "scripted.file": value("scripted.file", settings["scripted.file"]),
     record: value("record", settings.record),
     replay: value("replay", settings.replay),
+    function_order: value("function_order", settings.function_order),
     "limits.repeated_calls": value("limits.repeated_calls", settings["limits.repeated_calls"]),
     approval_timeout_ms: value("approval_timeout_ms", settings.approval_timeout_ms),
     "upstream.connect_timeout_ms": value("upstream.connect_timeout_ms", settings["upstream.connect_timeout_ms"]),
@@ -294,6 +305,7 @@ export function readConfig(sources: ConfigSources): Config {
     "upstream.total_timeout_ms": value("upstream.total_timeout_ms", settings["upstream.total_timeout_ms"]),
     "circuit.failures": value("circuit.failures", settings["circuit.failures"]),
     "circuit.open_ms": value("circuit.open_ms", settings["circuit.open_ms"]),
+    "mcp_server.tools": value("mcp_server.tools", settings["mcp_server.tools"]),
     "prices.file": value("prices.file", settings["prices.file"]),
     "limits.max_message_bytes": value("limits.max_message_bytes", settings["limits.max_message_bytes"]),
     "limits.max_steps": value("limits.max_steps", settings["limits.max_steps"]),

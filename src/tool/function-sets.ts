@@ -32,7 +32,10 @@ export interface FunctionSetsOptions {
   readonly providers: readonly FunctionProvider[];
   /** Offered after those. Not closed here. */
   readonly ofWorkspace?: WorkspaceFunctions;
-  /** Sources (`mcp:github`) or kinds of them (`mcp`) in the order of their claims to a name; all others keep their order and come before these. */
+  /**
+   * Sources (`mcp:github`) or kinds of them (`mcp`) in the order of their claims to a name. Those of no kind (`local`) come
+   * before them, those that are not named after them.
+   */
   readonly order?: readonly string[];
   /** Milliseconds since 1970. */
   readonly now: () => number;
@@ -123,8 +126,10 @@ export function functionSetChange(before: FunctionIndex, after: FunctionIndex): 
 
 function inOrder(providers: readonly FunctionProvider[], order: readonly string[]): FunctionProvider[] {
   const place = ({ source }: FunctionProvider) => {
-    const exact = order.indexOf(source);
-    return exact !== -1 ? exact : order.indexOf(source.split(":", 1)[0] ?? "");
+    const [kind = source, name] = source.split(":", 2);
+    if (name === undefined) return -1;
+    const found = order.includes(source) ? order.indexOf(source) : order.indexOf(kind);
+    return found === -1 ? order.length : found;
   };
   return providers.toSorted((left, right) => place(left) - place(right));
 }
