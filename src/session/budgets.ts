@@ -1,7 +1,7 @@
 import { AgentError } from "../chat/error.ts";
 import type { Budget } from "../chat/request.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
-import { ranMs, type SessionState } from "./state.ts";
+import { ranMs, type SessionState, type TurnState } from "./state.ts";
 
 /** A bound that is met. */
 export interface SpentBudget {
@@ -23,11 +23,43 @@ export interface SessionBudget {
 export function spentBudget(state: SessionState, session: SessionBudget): SpentBudget | undefined {
   const { turn } = state;
   if (turn === undefined) return undefined;
-  const usage = turn.usage === undefined ? state.usage : addUsage(state.usage, turn.usage);
   return (
-    spentOf("turn", turn.options.budget, turn.usage, undefined) ??
-    spentOf("session", session.budget, usage, state.ranMs + Math.max(0, ranMs(turn, session.nowMs)))
+    spentOf("turn", turn.options.budget, turnUsage(turn), undefined) ??
+    spentOf("session", session.budget, sessionUsage(state), state.ranMs + Math.max(0, ranMs(turn, session.nowMs)))
   );
+}
+
+/**
+ * A share of what is left of the tokens and the costs that the running turn and its session may use.
+ * @param shares how many may have as much
+ * @returns undefined where neither is bounded
+ */
+export function budgetLeft(state: SessionState, ofSession: Budget | undefined, shares: number): Budget | undefined {
+  const { turn } = state;
+  const bounds = [
+    { budget: turn?.options.budget, usage: turn && turnUsage(turn) },
+    { budget: ofSession, usage: sessionUsage(state) },
+  ];
+  const least = (limit: "maxTotalTokens" | "maxCostNanoUsd", used: (usage: Usage | undefined) => number) => {
+    const left = bounds.flatMap(({ budget, usage }) => {
+      const most = budget?.[limit];
+      return most === undefined ? [] : Math.max(0, Math.floor((most - used(usage)) / shares));
+    });
+    return left.length === 0 ? {} : { [limit]: Math.min(...left) };
+  };
+  const budget = { ...least("maxTotalTokens", totalTokens), ...least("maxCostNanoUsd", totalCost) };
+  return Object.keys(budget).length === 0 ? undefined : budget;
+}
+
+/** Of the turn, and of the tasks it handed over. */
+function turnUsage({ usage, taskUsage }: TurnState): Usage | undefined {
+  return taskUsage === undefined ? usage : addUsage(usage, taskUsage);
+}
+
+/** Of all turns of a session, and of the tasks they handed over. */
+function sessionUsage({ usage, taskUsage, turn }: SessionState): Usage | undefined {
+  const all = [usage, taskUsage, turn?.usage, turn?.taskUsage].filter((each) => each !== undefined);
+  return all.length === 0 ? undefined : all.reduce((sum, each) => addUsage(sum, each));
 }
 
 /** The first bound that is met by what was used. */
@@ -39,7 +71,7 @@ export function spentOf(
 ): SpentBudget | undefined {
   const { maxCostNanoUsd, maxTotalTokens, maxDurationMs } = budget ?? {};
   const tokens = totalTokens(usage);
-  const cost = usage?.costNanoUsd ?? 0;
+  const cost = totalCost(usage);
   const spent = (limit: number, used: number, unit: string) =>
     `the ${whose}'s budget of ${limit} ${unit} is used up: ${used} ${unit} were used`;
   if (maxTotalTokens !== undefined && tokens >= maxTotalTokens)
@@ -54,6 +86,10 @@ export function spentOf(
 /** Not every step tells a total: what was read and written counts at least. */
 function totalTokens(usage: Usage | undefined): number {
   return Math.max(usage?.totalTokens ?? 0, (usage?.inputTokens ?? 0) + (usage?.outputTokens ?? 0));
+}
+
+function totalCost(usage: Usage | undefined): number {
+  return usage?.costNanoUsd ?? 0;
 }
 
 /** Refuses work in a session that has used up a budget. */

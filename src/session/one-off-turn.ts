@@ -140,6 +140,8 @@ export class OneOffTurn {
     const writer = new LogWriter({ append }, 0, environment.now, (error) => this.#abort.abort(error));
     const session: RunningSession = {
       sessionId: options.sessionId,
+      tenant: options.tenant,
+      isKept: false,
       config: plainConfig(options.workspace),
       state: this.#state,
       writer,

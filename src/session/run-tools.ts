@@ -1,18 +1,18 @@
 import type { PendingRequest } from "../chat/log-event.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
-import { mainArgumentText } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
+import { callTitle } from "./call-title.ts";
 import { type Approval, judgeCall } from "./judge-call.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { questionRequest } from "./questions.ts";
+import { runTask } from "./run-task.ts";
 import { type RunningSession, record, recordRequest } from "./run-turn.ts";
-import { shortLine } from "./short-line.ts";
 import type { TurnState } from "./state.ts";
 
 /**
  * Runs the calls of an answer. Calls that only read run side by side, one that may change something runs alone and in
- * its place. `tool-started` is committed before a tool runs, so that after a crash nothing is run twice without knowing.
+ * its place; tasks that are handed over together are worked on together. `tool-started` is committed before a tool runs, so that after a crash nothing is run twice without knowing.
  * For a call that has to be asked for a request is opened; it is left for later, and the others run meanwhile.
  * @throws the signal's reason.
  */
@@ -25,7 +25,8 @@ export async function runTools(
 ): Promise<void> {
   const { limits } = session.environment;
   const toRun: PlannedCall[] = [];
-  for (const planned of calls) {
+  for (const each of calls) {
+    const planned = repeatedWherePossible(functions, each);
     const verdict = await judgeCall(session, turn, functions, planned);
     if (verdict.type === "run") toRun.push(planned);
     else if (verdict.type === "ask")
@@ -54,8 +55,8 @@ export async function runTools(
     }));
     const ended = Promise.allSettled(running);
     let failure: { readonly error: unknown } | undefined;
-    // Recorded in the order of the calls. Of calls side by side all only read, so one that waits here for an earlier one
-    // when the server dies is simply run again. All have ended before anything else happens: none writes into a turn
+    // Recorded in the order of the calls. Of calls side by side all only read or find again what they began, so one that
+    // waits here for an earlier one when the server dies is simply run again. All have ended before anything else happens: none writes into a turn
     // that is over.
     for (const outcome of running) {
       try {
@@ -68,6 +69,12 @@ export async function runTools(
     await ended;
     if (failure !== undefined) throw failure.error;
   }
+}
+
+/** What finds again what it began is run again after a crash, also where it changes something. */
+function repeatedWherePossible(functions: FunctionIndex, planned: PlannedCall): PlannedCall {
+  const isRepeatable = functions.find(planned.call.use.name)?.definition.repeatable === true;
+  return planned.action === "report-interrupted" && isRepeatable ? { ...planned, action: "run-again" } : planned;
 }
 
 const outcomeUnknown = toolFailure(
@@ -92,6 +99,7 @@ async function runCall(
       signal,
       onOutput: (stream, text) =>
         void record(session, turn.turnId, { type: "tool-output", toolCallId: use.id, stream, text }),
+      runTask: (task, own) => runTask({ session, turn, functions, toolCallId: use.id }, task, own),
     },
   );
 }
@@ -121,19 +129,11 @@ function approvalOf({ call }: PlannedCall, { explanation, contentSha256 }: Appro
   const options = ["allow_once", "allow_session", "deny"];
   return {
     kind: "approval",
-    title: titleOf(call.use),
+    title: callTitle(call.use),
     options,
     explanation,
     ...(contentSha256 === "" ? {} : { contentSha256 }),
   } as const;
-}
-
-/** One line; the whole is in the arguments. */
-function titleOf({ name, input }: PlannedCall["call"]["use"]): string {
-  const given: unknown = JSON.parse(input.trim() === "" ? "{}" : input);
-  const isObject = typeof given === "object" && given !== null;
-  const main = isObject ? mainArgumentText({ name, arguments: { ...given } }) : "";
-  return shortLine(`${name} ${main === "" ? input : main}`);
 }
 
 /** In one commit: a call that never ran is not to look, after a crash, as if it had begun. */
@@ -151,21 +151,20 @@ function settle(
   record(session, turn.turnId, { type: "tool-finished", ...call, result });
 }
 
-/** Neighbouring calls that only read together, every other call by itself. */
+/** Neighbouring calls that only read together, neighbouring tasks too, every other call by itself. */
 function groups(functions: FunctionIndex, calls: readonly PlannedCall[], most: number): PlannedCall[][] {
   const all: PlannedCall[][] = [];
-  let reading: PlannedCall[] | undefined;
+  let last: { readonly kind: "read" | "task"; readonly calls: PlannedCall[] } | undefined;
   for (const planned of calls) {
-    const readOnly = functions.find(planned.call.use.name)?.definition.readOnly ?? true;
-    if (!readOnly) {
-      all.push([planned]);
-      reading = undefined;
-    } else if (reading === undefined || reading.length >= most) {
-      reading = [planned];
-      all.push(reading);
-    } else {
-      reading.push(planned);
+    const { readOnly, repeatable, delegates } = functions.find(planned.call.use.name)?.definition ?? { readOnly: true };
+    const kind = readOnly ? "read" : repeatable === true && delegates === true ? "task" : undefined;
+    if (kind !== undefined && last?.kind === kind && last.calls.length < most) {
+      last.calls.push(planned);
+      continue;
     }
+    const begun = [planned];
+    all.push(begun);
+    last = kind === undefined ? undefined : { kind, calls: begun };
   }
   return all;
 }

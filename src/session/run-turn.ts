@@ -14,6 +14,7 @@ import type { CommitExtras, LogWriter } from "./log-writer.ts";
 import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
 import { FencedError } from "./owned-log.ts";
+import { cancelTasks, type TaskSessions } from "./run-task.ts";
 import { runTools } from "./run-tools.ts";
 import { foldRecord, openRequests, ranMs, type SessionState, type TurnState, waitedMs } from "./state.ts";
 import { turnErrorFrom } from "./turn-error.ts";
@@ -64,6 +65,8 @@ export interface TurnEnvironment {
   /** For sessions that have no system prompt of their own. */
   readonly systemPrompt: string;
   readonly limits: SessionLimits;
+  /** Where tasks are handed to; absent where they can't be. */
+  readonly sessions?: TaskSessions;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly newId: (prefix: string) => string;
@@ -87,6 +90,9 @@ class UnreadAnswersError extends Error {
 /** One session while its turns run. */
 export interface RunningSession {
   readonly sessionId: string;
+  readonly tenant: string;
+  /** Its log is in the store; false for a one-off turn. */
+  readonly isKept: boolean;
   /** As it was when the turn began or went on. */
   config: SessionConfig;
   readonly state: SessionState;
@@ -211,6 +217,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   } catch (error) {
     if (error instanceof FencedError || error instanceof StoppedError) throw error;
     if (error instanceof UnreadAnswersError) throw error.cause;
+    await cancelTasks(session, turn);
     failTurn(session, turn, error);
     await session.writer.flushed();
     return undefined;

@@ -142,6 +142,8 @@ export class SessionWorker {
     const writer = new LogWriter(log, claim.headSeq, this.#environment.now, (error) => this.#turn?.abort.abort(error));
     return {
       sessionId: this.#sessionId,
+      tenant: claim.tenant,
+      isKept: true,
       config,
       state,
       writer,

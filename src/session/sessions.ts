@@ -114,7 +114,8 @@ export class Sessions {
   #draining = false;
 
   constructor(options: SessionsOptions) {
-    const { store, environment } = options;
+    const { store } = options;
+    const environment = { ...options.environment, sessions: this };
     this.#store = store;
     this.#environment = environment;
     this.#options = options;
@@ -464,6 +465,11 @@ export class Sessions {
   /** A turn was put into a session's inbox by other means: it begins at once, or when there is room. */
   wake(sessionId: string): void {
     this.#workers.wakeInTurn(sessionId);
+  }
+
+  /** Somebody here waits for what is under way in a session: it goes on at once, whether or not there is room. */
+  goOn(sessionId: string): void {
+    this.#workers.wake(sessionId);
   }
 
   /** Refuses new turns, lets running ones finish, and leaves those that do not within the grace time for the next start. */

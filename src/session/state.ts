@@ -6,7 +6,9 @@ import { type Todo, todosFrom, updateTodosName } from "../chat/todo.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { present } from "../convert/present.ts";
+import { taskName } from "../tool/task.ts";
 import { compactedHistory } from "./compact-history.ts";
+import { taskUsageOf } from "./task-usage.ts";
 
 /** What the log of a session adds up to. Only `foldRecord` changes it. */
 export interface SessionState {
@@ -16,6 +18,8 @@ export interface SessionState {
   readonly messages: Message[];
   /** All turns together, and the summaries that were asked for between them. */
   usage: Usage | undefined;
+  /** What the tasks used that finished turns handed over; it is not part of `usage`. */
+  taskUsage: Usage | undefined;
   /** How long the finished turns ran in all, waiting for answers to pending requests left out. */
   ranMs: number;
   /** How many tokens a model read and wrote that was shown so many messages; undefined before one has told. */
@@ -64,6 +68,8 @@ export interface TurnState {
   /** Blocks of the running attempt that are complete. */
   blocks: ContentBlock[];
   usage: Usage | undefined;
+  /** What the tasks used that the turn handed over; it is not part of `usage`. */
+  taskUsage: Usage | undefined;
   /** The last step whose history was compacted because its provider said that it is too long; 0 for none. */
   compactedStep: number;
   /** The last calls of the turn's answers before this one, in order. */
@@ -110,6 +116,7 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     seq: 0,
     messages: initialMessages.map((message, index) => ({ ...message, id: `initial-${index + 1}` })),
     usage: undefined,
+    taskUsage: undefined,
     asked: undefined,
     ranMs: 0,
     size: undefined,
@@ -147,6 +154,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         answer: undefined,
         blocks: [],
         usage: undefined,
+        taskUsage: undefined,
         compactedStep: 0,
         earlierCalls: [],
         waits: { open: 0, sinceMs: 0, beforeMs: 0 },
@@ -206,8 +214,11 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       const call = callOf(turn, event.toolCallId);
       if (call === undefined) return;
       call.result = event.result;
-      if (call.use.name === updateTodosName && call.started?.source === "local" && event.result.success)
+      if (call.started?.source !== "local") return;
+      if (call.use.name === updateTodosName && event.result.success)
         state.todos = todosFrom(parsedInput(call.use.input)) ?? state.todos;
+      const used = call.use.name === taskName ? taskUsageOf(event.result) : undefined;
+      if (turn !== undefined && used !== undefined) turn.taskUsage = addUsage(turn.taskUsage, used);
       return;
     }
     case "request-opened": {
@@ -244,6 +255,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         );
       }
       state.usage = addUsage(state.usage, event.usage ?? turn.usage);
+      if (turn.taskUsage !== undefined) state.taskUsage = addUsage(state.taskUsage, turn.taskUsage);
       state.ranMs += Math.max(0, ranMs(turn, record.timeMs));
       state.settledSeq = record.seq;
       state.turn = undefined;

@@ -529,6 +529,8 @@ test("a turn that can't read its answers at the moment is not over", async () =>
   let isBroken = true;
   const session: RunningSession = {
     sessionId: "s",
+    tenant: "t",
+    isKept: true,
     config: plainConfig("/"),
     state,
     writer: new LogWriter(memoryLog(tail), before.length, Date.now),

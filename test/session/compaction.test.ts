@@ -258,7 +258,7 @@ describe("a history that takes more than its share of the window is summarised b
     const answer = await client.generate({ messages: [...messages, user("new request")] });
     assert.equal(answer.message?.contentType.value, "done");
     assert.equal(answer.usage?.inputTokens, 14n);
-    assert.ok(!(sent()[2] ?? "").includes("to a"));
+    assert.ok(!(sent()[2] ?? "").includes('"to a"'));
   });
 
   for (const [name, flags] of [
