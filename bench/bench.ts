@@ -6,6 +6,7 @@ import { parseArgs } from "node:util";
 import { measureAppends } from "./appends.ts";
 import { measureDecode } from "./decode.ts";
 import { measureFootprint } from "./footprint.ts";
+import { measureFunctions } from "./functions.ts";
 import type { BenchOptions, Measured } from "./harness.ts";
 import { measureReplicas } from "./replicas.ts";
 import { measureStreams } from "./stream.ts";
@@ -17,6 +18,7 @@ const measurements: Readonly<Record<string, (options: BenchOptions) => Promise<M
   unary: measureUnary,
   "tool-loop": measureToolLoop,
   decode: measureDecode,
+  functions: measureFunctions,
   appends: measureAppends,
   replicas: measureReplicas,
   footprint: measureFootprint,
