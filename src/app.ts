@@ -12,6 +12,7 @@ import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
 import { configuredModels } from "./configured-models.ts";
+import { configuredSandbox } from "./configured-sandbox.ts";
 import { makeDataDir } from "./data-dir.ts";
 import { dialects } from "./dialect/dialect.ts";
 import { lockDataDir } from "./log/lock-file.ts";
@@ -42,9 +43,13 @@ import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.t
 import { Schedules } from "./session/schedules.ts";
 import { Sessions } from "./session/sessions.ts";
 import { summaryOfLog } from "./session/summary-of-log.ts";
+import { fetchUrl } from "./tool/fetch-url.ts";
 import type { FunctionProvider } from "./tool/function-provider.ts";
 import { FunctionSets } from "./tool/function-sets.ts";
+import { openHttpFunctions } from "./tool/http/open-http-functions.ts";
 import { localFunctions } from "./tool/local.ts";
+import { addressPolicy } from "./tool/net/address-policy.ts";
+import { guardedClient } from "./tool/net/guarded-client.ts";
 import { resolveWorkspace } from "./tool/workspace.ts";
 import { version } from "./version.ts";
 
@@ -116,9 +121,18 @@ export async function startApp({
     if (!existsSync(config.workspace))
       throw new Error(`workspace: ${config.workspace} does not exist; make it or name another`);
     const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
+    const sandbox = undo.adopt(configuredSandbox(config, env), (held) => held.close());
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
+    const policy = addressPolicy({ allow: config["net.allow"] });
+    const web = localFunctions([fetchUrl(guardedClient(policy))]);
+    const http = await openHttpFunctions(config.http, { policy, env, report });
+    for (const provider of http) undo.defer(() => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
-    const functions = new FunctionSets({ providers: [...added, local], order: config.function_order, now });
+    const functions = new FunctionSets({
+      providers: [...added, local, web, ...http],
+      order: config.function_order,
+      now,
+    });
     undo.defer(() => functions.close());
     const models = modelsOf(registry, catalog, now);
     const windowTokens = config["compaction.window_tokens"];

@@ -4,6 +4,9 @@ import { isAbsolute, join, resolve } from "node:path";
 import { parse } from "yaml";
 import { readNamedEndpoint } from "./provider/named-endpoint.ts";
 import type { NamedEndpoint } from "./provider/registry.ts";
+import { type HttpSection, readHttpSection } from "./tool/http/http-section.ts";
+import { readAllowed } from "./tool/net/address-policy.ts";
+import { sandboxKinds } from "./tool/sandbox/sandbox.ts";
 
 /** Reads one value; throws a sentence that says what is wanted. */
 type Read<Value> = (value: unknown, base: string) => Value;
@@ -29,6 +32,11 @@ const path: Read<string> = (value, base) => {
   if (named === "") throw new Error("a path is wanted");
   if (named === "~" || named.startsWith("~/")) return join(homedir(), named.slice(1));
   return isAbsolute(named) ? named : resolve(base, named);
+};
+const reachable: Read<string> = (value, base) => {
+  const named = text(value, base);
+  readAllowed(named);
+  return named;
 };
 const flag: Read<boolean> = (value) => {
   if (value === true || value === "true" || value === "1") return true;
@@ -106,6 +114,27 @@ export const settings = {
     [],
     "Folders that sessions may choose their workspace in; by default the workspace.",
   ),
+  sandbox: setting(
+    oneOf(sandboxKinds),
+    "bwrap",
+    "Walls around programs that run for a model: bubblewrap's, those of the sandbox runtime (srt), or none.",
+  ),
+  sandbox_network: setting(
+    flag,
+    false,
+    "Programs in the sandbox reach the network, and with it this server and all else on this machine.",
+  ),
+  sandbox_domains: setting(list(text), [], "With srt: the domains that this network consists of, as *.npmjs.org."),
+  sandbox_readable: setting(
+    list(path),
+    [],
+    "What programs in the sandbox may read besides the system and the workspace.",
+  ),
+  sandbox_writable: setting(
+    list(path),
+    [],
+    "What they may change besides the workspace: caches, or its .git, which is read-only else.",
+  ),
   model: setting(text, "", "The model asked when neither request nor session names one, as provider/model."),
   system_prompt: setting(text, "", "System prompt of sessions that have none of their own."),
   token: setting(text, "", "Asked for on every path, as `Authorization: Bearer`."),
@@ -174,6 +203,11 @@ export const settings = {
     "Longest silence of a model provider, before its answer and within it.",
   ),
   "upstream.total_timeout_ms": setting(integer(1, 86_400_000), 30 * 60_000, "Longest model call, with its retries."),
+  "net.allow": setting(
+    list(reachable),
+    [],
+    "What fetch_url and HTTP functions may reach besides the public internet: host names, addresses, networks (10.1.0.0/16), each with or without :port.",
+  ),
   "circuit.failures": setting(
     integer(0, 1000),
     5,
@@ -225,6 +259,8 @@ export type SettingKey = keyof Settings;
 export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setting<infer Value> ? Value : never } & {
   /** Endpoints of the operator's own; from the file only. */
   readonly providers: readonly NamedEndpoint[];
+  /** Functions that are HTTP requests; from the file only. */
+  readonly http: readonly HttpSection[];
 };
 
 export interface ConfigSources {
@@ -246,6 +282,7 @@ export function readConfig(sources: ConfigSources): Config {
   const file = sources.file ?? join(workingDirectory, "codeagent.yaml");
   const fromFile = sources.file !== undefined || existsSync(file) ? readFile(file) : new Map<string, unknown>();
   for (const key of fromFile.keys()) {
+    if (key === "http" || key.startsWith(httpPrefix)) continue;
     if (key !== "providers" && !key.startsWith(providersPrefix) && !Object.hasOwn(settings, key))
       throw new Error(`${file}: there is no setting ${key}; there are: ${Object.keys(settings).join(", ")}`);
   }
@@ -271,6 +308,7 @@ export function readConfig(sources: ConfigSources): Config {
   };
   return {
     providers: providersOf(fromFile, file),
+    http: httpOf(fromFile, file),
     host: value("host", settings.host),
     port: value("port", settings.port),
     data_dir: value("data_dir", settings.data_dir),
@@ -284,6 +322,11 @@ export function readConfig(sources: ConfigSources): Config {
     placement: value("placement", settings.placement),
     workspace: value("workspace", { ...settings.workspace, byDefault: workingDirectory }),
     workspace_roots: value("workspace_roots", settings.workspace_roots),
+    sandbox: value("sandbox", settings.sandbox),
+    sandbox_network: value("sandbox_network", settings.sandbox_network),
+    sandbox_domains: value("sandbox_domains", settings.sandbox_domains),
+    sandbox_readable: value("sandbox_readable", settings.sandbox_readable),
+    sandbox_writable: value("sandbox_writable", settings.sandbox_writable),
     model: value("model", settings.model),
     system_prompt: value("system_prompt", settings.system_prompt),
     token: value("token", settings.token),
@@ -303,6 +346,7 @@ export function readConfig(sources: ConfigSources): Config {
     "upstream.connect_timeout_ms": value("upstream.connect_timeout_ms", settings["upstream.connect_timeout_ms"]),
     "upstream.idle_timeout_ms": value("upstream.idle_timeout_ms", settings["upstream.idle_timeout_ms"]),
     "upstream.total_timeout_ms": value("upstream.total_timeout_ms", settings["upstream.total_timeout_ms"]),
+    "net.allow": value("net.allow", settings["net.allow"]),
     "circuit.failures": value("circuit.failures", settings["circuit.failures"]),
     "circuit.open_ms": value("circuit.open_ms", settings["circuit.open_ms"]),
     "mcp_server.tools": value("mcp_server.tools", settings["mcp_server.tools"]),
@@ -335,6 +379,16 @@ function providersOf(fromFile: ReadonlyMap<string, unknown>, file: string): Name
   return [...fromFile]
     .filter(([key]) => key.startsWith(providersPrefix))
     .map(([key, value]) => readNamedEndpoint(key.slice(providersPrefix.length), value, `${file}: ${key}`));
+}
+
+const httpPrefix = "http.";
+
+function httpOf(fromFile: ReadonlyMap<string, unknown>, file: string): HttpSection[] {
+  if (fromFile.has("http")) throw new Error(`${file}: http: functions by their names are wanted`);
+  const absolute = (path: string) => resolve(file, "..", path);
+  return [...fromFile]
+    .filter(([key]) => key.startsWith(httpPrefix))
+    .map(([key, value]) => readHttpSection(key.slice(httpPrefix.length), value, `${file}: ${key}`, absolute));
 }
 
 /** The name of a setting in the environment. */
