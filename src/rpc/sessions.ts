@@ -125,6 +125,10 @@ export function sessionHandlers(
         nextPageToken: more ? pageTokenFor([offset + messages.length]) : "",
       };
     },
+    async listTodos(request) {
+      const todos = await sessions.todos(theCaller, sessionIdFrom(request.sessionId));
+      return { todos: todos.map(({ content, status }) => ({ content, status })) };
+    },
     async cancelTurn(request) {
       const sessionId = sessionIdFrom(request.sessionId);
       return once.change(methods.cancelTurn, request, async () => {

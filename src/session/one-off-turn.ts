@@ -1,6 +1,7 @@
 import { AgentError } from "../chat/error.ts";
 import type { RequestAnswer } from "../chat/log-event.ts";
 import type { TurnRequest } from "../chat/request.ts";
+import type { Todo } from "../chat/todo.ts";
 import { Tail } from "../log/tail.ts";
 import { separateLargeContent, withLargeContent } from "./large-messages.ts";
 import { LogWriter } from "./log-writer.ts";
@@ -79,6 +80,11 @@ export class OneOffTurn {
   /** What waits for an answer. */
   get requests(): readonly RequestState[] {
     return this.hasEnded ? [] : openRequests(this.#state);
+  }
+
+  /** What is to be done, as the model wrote it down last. */
+  get todos(): readonly Todo[] {
+    return this.#state.todos;
   }
 
   /** Answers a request that waits; the first answer stays, and is returned. */

@@ -3,6 +3,7 @@ import type { LogEvent, RequestAnswer } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import { type PermissionPolicy, plainPermissions, type SessionConfig } from "../chat/session-config.ts";
+import type { Todo } from "../chat/todo.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
@@ -267,6 +268,20 @@ export class Sessions {
       page.push(...whole);
     }
     return { messages: page, more: messages.length > offset + page.length };
+  }
+
+  /**
+   * What is to be done in a session, as its agent wrote it down last.
+   * @throws {AgentError} `not_found`.
+   */
+  async todos(principal: Principal, sessionId: string): Promise<readonly Todo[]> {
+    const oneOff = this.#oneOffs.get(principal.tenant, sessionId);
+    if (oneOff !== undefined) return oneOff.todos;
+    const stored = await this.#stored(principal, sessionId);
+    const { todos } =
+      this.#workers.idleState(sessionId, stored.headSeq) ??
+      (await loadState(this.#store, sessionId, decodeSessionConfig(stored.config), stored.headSeq));
+    return todos;
   }
 
   /**
