@@ -52,6 +52,7 @@ import { addressPolicy } from "./tool/net/address-policy.ts";
 import { guardedClient } from "./tool/net/guarded-client.ts";
 import { resolveWorkspace } from "./tool/workspace.ts";
 import { version } from "./version.ts";
+import { runCommand } from "./tool/run-command.ts";
 
 /** Takes what an operator should know; `facts` may hold an `error`. */
 export type Report = (
@@ -126,10 +127,12 @@ export async function startApp({
     const policy = addressPolicy({ allow: config["net.allow"] });
     const web = localFunctions([fetchUrl(guardedClient(policy))]);
     const http = await openHttpFunctions(config.http, { policy, env, report });
+    const commands = localFunctions([runCommand(sandbox)]);
     for (const provider of http) undo.defer(() => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
     const functions = new FunctionSets({
-      providers: [...added, local, web, ...http],
+      providers: [...added, local, commands, web, ...http],
+      ofWorkspace: skills,
       order: config.function_order,
       now,
     });

@@ -60,7 +60,8 @@ export class HeadAndTail {
 
   #addToTail(bytes: Buffer): void {
     this.#afterHead += bytes.length;
-    const buffer = (this.#tail ??= Buffer.allocUnsafe(3 * this.#tailBytes));
+    this.#tail ??= Buffer.allocUnsafe(3 * this.#tailBytes);
+    const buffer = this.#tail;
     const wanted = bytes.subarray(Math.max(0, bytes.length - this.#tailBytes));
     if (this.#tailEnd + wanted.length > buffer.length) {
       buffer.copyWithin(0, this.#tailEnd - this.#tailBytes, this.#tailEnd);

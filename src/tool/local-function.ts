@@ -6,6 +6,8 @@ export interface LocalFunction {
   readonly definition: FunctionDefinition;
   /** @throws {WorkspacePathError} for a path that cannot be used; the provider makes a result of it. */
   run(given: FunctionCall["arguments"], context: FunctionContext): Promise<ToolResult>;
+  /** See `FunctionProvider.fingerprint`. */
+  fingerprint?(given: FunctionCall["arguments"], context: Pick<FunctionContext, "workspace">): Promise<string>;
 }
 
 /** An argument the schema has already checked; absent where it was not given. */

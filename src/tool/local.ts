@@ -1,4 +1,5 @@
 import { toolFailure } from "../chat/tool-result.ts";
+import { applyPatch } from "./apply-patch.ts";
 import { askUser } from "./ask-user.ts";
 import { editFile } from "./edit-file.ts";
 import type { FunctionProvider } from "./function-provider.ts";
@@ -20,6 +21,7 @@ const ownFunctions: readonly LocalFunction[] = [
   task,
   writeFile,
   editFile,
+  applyPatch,
 ];
 
 /** The functions that come with the server. They hold nothing open between calls. */
@@ -36,6 +38,10 @@ export function localFunctions(functions: readonly LocalFunction[] = ownFunction
         if (error instanceof WorkspacePathError) return toolFailure(error.message);
         throw error;
       }
+    },
+    async fingerprint(call, context) {
+      const found = functions.find((each) => each.definition.name === call.name);
+      return (await found?.fingerprint?.(call.arguments, context)) ?? "";
     },
     close: async () => {},
   };

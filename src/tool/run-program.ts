@@ -69,7 +69,7 @@ export async function runProgram(sandbox: Sandbox, run: ProgramRun): Promise<Pro
   try {
     if (await turns.take(told.signal)) {
       try {
-        exitCode = await runInTurn();
+        if (!told.signal.aborted) exitCode = await runInTurn();
       } finally {
         turns.giveBack();
       }

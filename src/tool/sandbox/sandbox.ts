@@ -34,9 +34,31 @@ export interface Sandbox {
   readonly kind: SandboxKind;
   /**
    * Starts a program. It and everything it starts end with `stop`, and with this process however that dies.
-   * @throws {SandboxUnavailableError} where walls are wanted and can't be had.
+   * @throws {SandboxUnavailableError} where walls are wanted and can't be had. {ProgramRefusedError} for what no program
+   * may be given.
    */
   start(program: ProgramStart): Promise<SupervisedProcess>;
+}
+
+/** What is in force, for operators and callers. */
+export interface SandboxState {
+  readonly kind: SandboxKind;
+  /** Programs can be started. */
+  readonly isReady: boolean;
+  /** What that means, or what is missing and what to do; one sentence. */
+  readonly detail: string;
+}
+
+/** The sandbox of a server. Its maker closes it. */
+export interface ServerSandbox extends Sandbox {
+  /** Tries once, by really running a program, and tells how that went; within 10 seconds. */
+  describe(): Promise<SandboxState>;
+  close(): Promise<void>;
+}
+
+/** What was asked for is given to no program: a variable that makes programs load code. The message is for people. */
+export class ProgramRefusedError extends Error {
+  override readonly name = "ProgramRefusedError";
 }
 
 /** There are no walls, and the configuration does not say that programs may run without. The message is for people. */

@@ -1,0 +1,152 @@
+import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { homedir, tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { openPipes } from "../pipes.ts";
+import { type SupervisedProcess, spawnSupervised } from "../supervise.ts";
+import type { SandboxOptions } from "./create-sandbox.ts";
+import { programEnvironment } from "./environment.ts";
+import { findProgram } from "./find-program.ts";
+import { hiddenPlaces } from "./hidden-places.ts";
+import { limitsOf } from "./limits.ts";
+import { protectedPlaces } from "./placeholders.ts";
+import { type ProgramStart, type SandboxState, SandboxUnavailableError } from "./sandbox.ts";
+
+type Manager = typeof import("@anthropic-ai/sandbox-runtime").SandboxManager;
+
+/**
+ * The sandbox runtime's walls (@anthropic-ai/sandbox-runtime, a package of its own): the whole file system can be read but
+ * for homes and what is hidden, and the network is a proxy that knows which domains are allowed. It has one configuration
+ * for a process, which the first sandbox that is used makes.
+ */
+export class RuntimeSandbox {
+  readonly kind = "srt";
+  readonly #options: SandboxOptions;
+  #ready: Promise<Manager> | undefined;
+
+  constructor(options: SandboxOptions) {
+    this.#options = options;
+  }
+
+  async start(program: ProgramStart): Promise<SupervisedProcess> {
+    const manager = await this.#manager();
+    const temporary = await mkdtemp(join(tmpdir(), "codeagent-program-"));
+    const folders = program.access.writable.filter((path) => existsSync(path));
+    const places = await Promise.allSettled(folders.map((path) => protectedPlaces(path)));
+    const over = () => {
+      for (const place of places) if (place.status === "fulfilled") place.value.release();
+      void rm(temporary, { recursive: true, force: true, maxRetries: 2 }).catch(() => undefined);
+      manager.cleanupAfterCommand();
+    };
+    try {
+      const guarded = places.flatMap((place) => {
+        if (place.status === "rejected") throw place.reason;
+        return place.value.paths;
+      });
+      const home = join(temporary, "home");
+      await mkdir(home);
+      const env = programEnvironment(program.env, this.#options.env, home, temporary);
+      const prlimit = findProgram("prlimit", "/usr/bin:/bin");
+      const limits = prlimit === undefined ? [] : [prlimit, ...limitsOf({ countsProcesses: true }), "--"];
+      const words = [...limits, program.program, ...program.args].map(quoted).join(" ");
+      const wrapped = await manager.wrapWithSandbox(
+        words,
+        "/bin/bash",
+        {
+          network: this.#network(program.access.network),
+          filesystem: this.#files(program, temporary, guarded),
+        },
+        undefined,
+        { commandId: randomUUID() },
+      );
+      const pipes = await openPipes(program.stdin === "pipe");
+      const started = spawnSupervised("/bin/bash", ["-c", wrapped], {
+        cwd: program.cwd,
+        env,
+        makesNamespace: true,
+        ...(program.stdin === undefined ? {} : { stdin: program.stdin }),
+        ...(pipes === undefined ? {} : { pipes }),
+      });
+      started.ended.then(over, over);
+      return started;
+    } catch (error) {
+      over();
+      throw error;
+    }
+  }
+
+  async describe(): Promise<SandboxState> {
+    const { kind } = this;
+    try {
+      await this.#manager();
+      const { network, domains } = this.#options;
+      const reach = network && domains.length > 0 ? `with ${domains.join(", ")} in reach` : "without network";
+      return { kind, isReady: true, detail: `the sandbox runtime, ${reach}` };
+    } catch (error) {
+      return { kind, isReady: false, detail: error instanceof Error ? error.message : String(error) };
+    }
+  }
+
+  async close(): Promise<void> {
+    const manager = await this.#ready?.catch(() => undefined);
+    await manager?.reset();
+    this.#ready = undefined;
+  }
+
+  #manager(): Promise<Manager> {
+    this.#ready ??= this.#initialized();
+    this.#ready.catch(() => {
+      this.#ready = undefined;
+    });
+    return this.#ready;
+  }
+
+  async #initialized(): Promise<Manager> {
+    const runtime = await import("@anthropic-ai/sandbox-runtime").catch(() => undefined);
+    if (runtime === undefined)
+      throw unavailable("its package is missing; run npm install @anthropic-ai/sandbox-runtime");
+    const { SandboxManager } = runtime;
+    if (!SandboxManager.isSupportedPlatform()) throw unavailable(`it does not know ${process.platform}`);
+    const path = this.#options.env["PATH"];
+    const missing = (process.platform === "linux" ? ["bwrap", "socat", "rg"] : []).filter(
+      (name) => findProgram(name, path) === undefined,
+    );
+    if (missing.length > 0) {
+      throw unavailable(`it needs ${missing.join(" and ")}; install them (apt install bubblewrap socat ripgrep)`);
+    }
+    const { errors } = SandboxManager.checkDependencies();
+    if (errors.length > 0) throw unavailable(errors.join("; "));
+    await SandboxManager.initialize({
+      network: this.#network(this.#options.network),
+      filesystem: { denyRead: [], allowWrite: [], denyWrite: [] },
+    });
+    return SandboxManager;
+  }
+
+  #network(isAllowed: boolean) {
+    return { allowedDomains: isAllowed || this.#options.network ? [...this.#options.domains] : [], deniedDomains: [] };
+  }
+
+  #files({ access, cwd }: ProgramStart, temporary: string, guarded: readonly string[]) {
+    const { dataDir, env, readable, writable } = this.#options;
+    const shown = [...readable, ...access.readable, ...access.writable, ...writable, temporary, cwd];
+    const homes = access.readsEverything ? [] : [homedir(), "/root", "/home", tmpdir()];
+    const isThere = (path: string) => existsSync(path);
+    return {
+      denyRead: [...new Set([...homes, ...hiddenPlaces(dataDir, env)])].filter(isThere),
+      allowRead: [dirname(process.execPath), ...shown].filter(isThere),
+      allowWrite: [...access.writable, ...writable, temporary].filter(isThere),
+      denyWrite: guarded.filter((path) => !writable.includes(path)),
+    };
+  }
+}
+
+/** One word for a shell. */
+function quoted(word: string): string {
+  return `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+function unavailable(why: string): SandboxUnavailableError {
+  return new SandboxUnavailableError(`the sandbox runtime can't be used: ${why}, or set "sandbox: bwrap"`);
+}
