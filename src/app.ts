@@ -7,12 +7,13 @@ import { file_codeagent_v1_mcp_service } from "../gen/codeagent/v1/mcp_service_p
 import { file_codeagent_v1_model_service, ModelService } from "../gen/codeagent/v1/model_service_pb.ts";
 import { file_codeagent_v1_plan_service } from "../gen/codeagent/v1/plan_service_pb.ts";
 import { file_codeagent_v1_schedule_service, ScheduleService } from "../gen/codeagent/v1/schedule_service_pb.ts";
-import { file_codeagent_v1_skill_service } from "../gen/codeagent/v1/skill_service_pb.ts";
+import { file_codeagent_v1_skill_service, SkillService } from "../gen/codeagent/v1/skill_service_pb.ts";
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
 import { configuredModels } from "./configured-models.ts";
 import { configuredSandbox } from "./configured-sandbox.ts";
+import { configuredSkills } from "./configured-skills.ts";
 import { makeDataDir } from "./data-dir.ts";
 import { dialects } from "./dialect/dialect.ts";
 import { lockDataDir } from "./log/lock-file.ts";
@@ -34,6 +35,7 @@ import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
 import { scheduleHandlers } from "./rpc/schedules.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
+import { skillHandlers } from "./rpc/skills.ts";
 import { toolHandlers } from "./rpc/tools.ts";
 import { type RunningServer, startServer } from "./server.ts";
 import type { Model, Models } from "./session/models.ts";
@@ -123,6 +125,7 @@ export async function startApp({
       throw new Error(`workspace: ${config.workspace} does not exist; make it or name another`);
     const defaultWorkspace = await resolveWorkspace(config.workspace, [config.workspace]);
     const sandbox = undo.adopt(configuredSandbox(config, env), (held) => held.close());
+    const skills = undo.adopt(configuredSkills(config, { sandbox, env, now, report }), (held) => held.close());
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
     const policy = addressPolicy({ allow: config["net.allow"] });
     const web = localFunctions([fetchUrl(guardedClient(policy))]);
@@ -132,6 +135,7 @@ export async function startApp({
     for (const provider of added) undo.defer(() => provider.close());
     const functions = new FunctionSets({
       providers: [...added, local, commands, web, ...http],
+      ofWorkspace: skills,
       ofWorkspace: skills,
       order: config.function_order,
       now,
@@ -210,12 +214,13 @@ export async function startApp({
       const { featuresOf, validate } = registry;
       router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
       router.service(ToolService, toolHandlers(sessions, once, functions, stopping.signal));
+      router.service(SkillService, skillHandlers(sessions, once, skills));
       router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom));
       registerServicesToCome(router);
       router.service(Health, healthService(health));
       reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
     };
-    for (const service of [CodeAgentService, ModelService, ToolService, ScheduleService])
+    for (const service of [CodeAgentService, ModelService, ToolService, SkillService, ScheduleService])
       health.set(service.typeName, ServingStatus.SERVING);
     const interceptors = [errorInterceptor(reportFault)];
     const mcp = createMcpPath({ routes, interceptors, offerTools: config["mcp_server.tools"], report });

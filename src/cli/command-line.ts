@@ -180,6 +180,7 @@ function withServerFlags(command: Command): Command {
     .option("--data-dir <folder>", "where sessions are kept (~/.codeagent)")
     .option("--workspace <folder>", "the folder agents work in (the working directory)")
     .option("--workspace-root <folder>", "sessions may work in folders below it; may be given again", collect)
+    .option("--skills-dir <folder>", "a folder of skills (skills in the data directory); may be given again", collect)
     .option("--model <name>", "the model to ask, as provider/model")
     .option("--token-file <file>", "file with the token that callers have to show")
     .option("--log-level <level>", "trace, debug, info, warn, error or silent (warn)")

@@ -10,6 +10,7 @@ export interface ConfigFlags {
   readonly dataDir?: string;
   readonly workspace?: string;
   readonly workspaceRoot?: readonly string[];
+  readonly skillsDir?: readonly string[];
   readonly model?: string;
   readonly tokenFile?: string;
   readonly logLevel?: string;
@@ -27,6 +28,7 @@ export function configFrom(flags: ConfigFlags, env: Readonly<Record<string, stri
     data_dir: flags.dataDir,
     workspace: flags.workspace,
     workspace_roots: flags.workspaceRoot,
+    skills_dir: flags.skillsDir,
     model: flags.model,
     token_file: flags.tokenFile,
     log_level: flags.logLevel,

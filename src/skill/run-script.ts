@@ -4,7 +4,7 @@ import { extname, join } from "node:path";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import type { FunctionCall, FunctionContext, FunctionDefinition, FunctionProvider } from "../tool/function-provider.ts";
 import { type ProgramResult, runProgram } from "../tool/run-program.ts";
-import { type Sandbox, SandboxUnavailableError } from "../tool/sandbox/sandbox.ts";
+import { ProgramRefusedError, type Sandbox, SandboxUnavailableError } from "../tool/sandbox/sandbox.ts";
 import { openFileBeneath, WorkspacePathError } from "../tool/workspace.ts";
 import { readSkillFiles, SkillFilesError } from "./skill-files.ts";
 import type { ScriptTool } from "./skill-tool.ts";
@@ -38,7 +38,7 @@ export function dispatchOf(path: string, mode: number): { readonly program?: str
 
 /** The scripts of a skill as functions; what they are stays the same for whoever holds the provider. */
 export function scriptFunctions(skill: SkillVersion, environment: ScriptEnvironment): FunctionProvider {
-  const definitions = skill.manifest.tools.map((tool) => definitionOf(skill, tool));
+  const definitions = scriptDefinitions(skill);
   const find = (name: string) => skill.manifest.tools.find((tool) => tool.name === name);
   return {
     source: sourceOf(skill),
@@ -49,7 +49,8 @@ export function scriptFunctions(skill: SkillVersion, environment: ScriptEnvironm
       try {
         return await runScript(skill, tool, call.arguments, context, environment);
       } catch (error) {
-        if (error instanceof WorkspacePathError || error instanceof SandboxUnavailableError)
+        const refusals = [WorkspacePathError, SandboxUnavailableError, ProgramRefusedError];
+        if (error instanceof Error && refusals.some((refusal) => error instanceof refusal))
           return toolFailure(error.message);
         throw error;
       }
@@ -60,6 +61,11 @@ export function scriptFunctions(skill: SkillVersion, environment: ScriptEnvironm
     },
     close: async () => {},
   };
+}
+
+/** The functions a skill has, in the order of its author. */
+export function scriptDefinitions(skill: SkillVersion): readonly FunctionDefinition[] {
+  return skill.manifest.tools.map((tool) => definitionOf(skill, tool));
 }
 
 function sourceOf({ manifest }: SkillVersion): string {

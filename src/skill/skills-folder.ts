@@ -227,7 +227,9 @@ export class SkillsFolder {
       const { dev, ino } = await stat(directory);
       return { type: "there", directory, identity: `${dev}:${ino}` };
     } catch (error) {
-      const isMissing = error instanceof WorkspacePathError ? error.problem === "missing" : codeOf(error) === "ENOENT";
+      const problem = error instanceof WorkspacePathError ? error.problem : codeOf(error);
+      // A file in its place holds no skills, like nothing.
+      const isMissing = ["missing", "not-a-directory", "ENOENT", "ENOTDIR"].some((each) => each === problem);
       if (isMissing) return { type: "missing" };
       const why =
         error instanceof WorkspacePathError && error.problem === "outside"

@@ -51,6 +51,8 @@ export async function startTestApp(context: Pick<TestContext, "after">, options:
       data_dir: options.dataDir ?? join(folder, "data"),
       "scripted.file": script,
       model: "scripted/test",
+      // A test that is about them asks for them.
+      bundled_skills: false,
       ...options.flags,
     },
   });
