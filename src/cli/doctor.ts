@@ -4,6 +4,7 @@ import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { rgPath } from "@vscode/ripgrep";
 import type { Config } from "../config.ts";
+import { configuredSandbox } from "../configured-sandbox.ts";
 import { createProviderRegistry, type ProviderInfo, type ProviderRegistry } from "../provider/registry.ts";
 import { scripted } from "../provider/scripted.ts";
 import { resolveWorkspace } from "../tool/workspace.ts";
@@ -44,7 +45,7 @@ export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnviron
       workspace(config),
       modelsAndProviders(config, env),
       ripgrep(),
-      [{ state: "none", what: "sandbox", detail: "none; the tools of this version only read" } as const],
+      sandbox(config, env),
       port(config),
     ])
   ).flat();
@@ -207,6 +208,19 @@ async function ripgrep(): Promise<Finding[]> {
     return [{ state: "ok", what: "ripgrep", detail: "present" }];
   } catch {
     return [{ state: "failed", what: "ripgrep", detail: "missing, so files can't be searched; run npm install again" }];
+  }
+}
+
+async function sandbox(config: Config, env: TakenEnvironment["env"]): Promise<Finding[]> {
+  const what = "sandbox";
+  const walls = configuredSandbox(config, env);
+  try {
+    const { kind, isReady, detail } = await walls.describe();
+    if (!isReady) return [{ state: "warning", what, detail }];
+    if (kind !== "none") return [{ state: "ok", what, detail }];
+    return [{ state: "warning", what, detail: `${detail}, because the configuration says so` }];
+  } finally {
+    await walls.close();
   }
 }
 

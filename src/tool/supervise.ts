@@ -61,7 +61,8 @@ rest() {
   kill -KILL "$target$p"
   [ -n "$mark" ] || return
   for pass in 1 2 3 4 5 6 7 8 9; do
-    found=$(PATH=/usr/bin:/bin grep -lsF -e "$mark" /proc/[0-9]*/environ) || return
+    found=$(PATH=/usr/bin:/bin grep -lsF -e "$mark" /proc/[0-9]*/environ)
+    [ -n "$found" ] || return
     for each in $found; do each=\${each#/proc/}; kill -KILL "\${each%/environ}"; done
   done
 }

@@ -43,7 +43,7 @@ describe("codeagent doctor", { timeout: 60_000, concurrency: 2 }, () => {
     );
     assert.match(stdout, /^- +forward: not configured: .*FORWARD_BASE_URL$/m);
     assert.match(stdout, /^ok +ripgrep: present$/m);
-    assert.match(stdout, /^- +sandbox: none/m);
+    assert.match(stdout, /^ok +sandbox: bubblewrap \(\S+\), without network$/m);
     assert.doesNotMatch(stdout, /never-to-be-seen/);
     assert.deepEqual(
       asked.map(({ url }) => url),
@@ -52,6 +52,16 @@ describe("codeagent doctor", { timeout: 60_000, concurrency: 2 }, () => {
     );
     assert.doesNotMatch(JSON.stringify(asked), /never-to-be-seen|authorization/i);
   });
+
+  for (const [name, env, expected] of [
+    ["can't be had", { PATH: "/nowhere" }, /^warning +sandbox: .*bubblewrap is not installed; install it .*, or set /m],
+    ["is not wanted", { CODEAGENT_SANDBOX: "none" }, /^warning +sandbox: none: .*because the configuration says so$/m],
+  ] as const) {
+    test(`warns of a sandbox that ${name}`, async (context) => {
+      const { stdout } = await runToEnd(context, ["doctor", "--port", "0"], { folder: temporaryFolder(context), env });
+      assert.match(stdout, expected);
+    });
+  }
 
   test("names the server that uses the data directory, and takes its port for ours", async (context) => {
     const folder = temporaryFolder(context);

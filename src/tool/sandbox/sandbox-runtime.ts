@@ -49,7 +49,9 @@ export class RuntimeSandbox {
       const env = programEnvironment(program.env, this.#options.env, home, temporary);
       const prlimit = findProgram("prlimit", "/usr/bin:/bin");
       const limits = prlimit === undefined ? [] : [prlimit, ...limitsOf({ countsProcesses: true }), "--"];
-      const words = [...limits, program.program, ...program.args].map(quoted).join(" ");
+      // The runtime has its own idea of where temporary files go, in which all its programs meet.
+      const own = `export TMPDIR=${quoted(temporary)}; exec`;
+      const words = [own, ...[...limits, program.program, ...program.args].map(quoted)].join(" ");
       const wrapped = await manager.wrapWithSandbox(
         words,
         "/bin/bash",
