@@ -11,7 +11,7 @@ import {
 import { harmlessText } from "../bounded-text.ts";
 import { isRecord } from "../check-value.ts";
 import type { GuardedClient } from "../net/guarded-client.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
+import { ProgramRefusedError, type Sandbox, SandboxUnavailableError } from "../sandbox/sandbox.ts";
 import { HttpTransport, httpFault } from "./http-transport.ts";
 import type { McpServerConfig, McpStdioConfig } from "./mcp-server-config.ts";
 import { StdioTransport } from "./stdio-transport.ts";
@@ -210,7 +210,8 @@ export class McpConnection {
       return new McpServerError(`${what} within ${timeoutMs} ms`);
     if (ended !== undefined) return new McpServerError(this.endReason);
     if (error instanceof SdkError) return new McpServerError(`${what}: ${this.#safe(error.message)}`);
-    if (error instanceof Error && error.name === "SandboxUnavailableError") return new McpUnusableError(error.message);
+    if (error instanceof SandboxUnavailableError || error instanceof ProgramRefusedError)
+      return new McpUnusableError(error.message);
     return new McpServerError(`${what}: ${this.#safe(error instanceof Error ? error.message : "unknown")}`);
   }
 

@@ -1,3 +1,5 @@
+import { isLoaderVariable } from "../sandbox/environment.ts";
+
 /** A program that speaks MCP over its standard input and output. */
 export interface McpStdioConfig {
   readonly type: "stdio";
@@ -66,9 +68,6 @@ const variablePattern = /^[A-Za-z_][A-Za-z0-9_]*$/;
 const headerPattern = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const notInHeader = /[^\t\x20-\x7e\x80-\xff]/;
 
-/** Variables that make a program, a shell or a language's runtime load code, or that decide which programs are found. */
-const loaderVariables =
-  /^(?:LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|NODE_OPTIONS|NODE_PATH|PYTHONPATH|PYTHONHOME|PYTHONSTARTUP|PYTHONUSERBASE|PERL5LIB|PERL5OPT|PERL5DB|RUBYLIB|RUBYOPT|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|CLASSPATH|DOTNET_STARTUP_HOOKS|LUA_INIT.*|GIT_SSH.*|GIT_EXTERNAL_DIFF|GIT_EXEC_PATH)$/i;
 /** What belongs to the connection or to the protocol. */
 const ownHeaders =
   /^(?:host|connection|keep-alive|content-.*|transfer-encoding|upgrade|te|trailer|expect|accept|accept-encoding|proxy-.*|mcp-.*|last-event-id)$/i;
@@ -100,7 +99,7 @@ function checkStdio({ command, args, env, cwd, writable }: McpStdioConfig): void
     const field = `stdio.env[${shown(variable)}]`;
     if (!variablePattern.test(variable))
       throw new McpConfigError(field, "is no name of a variable; letters, digits and _ are wanted");
-    if (loaderVariables.test(variable))
+    if (variable === "PATH" || isLoaderVariable(variable))
       throw new McpConfigError(field, "decides what code programs load, so it can't be set; use an absolute command");
   }
 }

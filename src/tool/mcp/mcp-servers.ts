@@ -28,7 +28,7 @@ export class McpServers implements FunctionProvider {
   readonly #listeners = new Set<() => void>();
   /** Where the functions that were ever listed are found; those that are gone still say why. */
   readonly #found = new Map<string, { readonly server: string; readonly tool: string }>();
-  #definitions: readonly FunctionDefinition[] | undefined;
+  #definitions: readonly FunctionDefinition[] = [];
   /** Changes of the file, one after another. Never rejects. */
   #saved: Promise<void> = Promise.resolve();
   /** By name. */
@@ -143,7 +143,6 @@ export class McpServers implements FunctionProvider {
   }
 
   async list(): Promise<readonly FunctionDefinition[]> {
-    this.#definitions ??= this.#compose();
     return this.#definitions;
   }
 
@@ -226,7 +225,7 @@ export class McpServers implements FunctionProvider {
   }
 
   #changed(): void {
-    this.#definitions = undefined;
+    this.#definitions = this.#compose();
     for (const listener of this.#listeners) listener();
   }
 }

@@ -11,8 +11,10 @@ export interface StdioTransportOptions {
   readonly start: () => Promise<SupervisedProcess>;
   /** Longest message taken, in bytes; default 4 MiB. */
   readonly messageLimitBytes?: number;
-  /** How long the program may take to end by itself once its input has ended; default 2000. */
-  readonly graceMs?: number;
+  /** How long the program may take to end by itself once its input has ended; default 500. */
+  readonly inputGraceMs?: number;
+  /** How long it may take once it is asked to by a signal; default 2000. */
+  readonly signalGraceMs?: number;
 }
 
 const newline = 0x0a;
@@ -90,18 +92,19 @@ export class StdioTransport implements Transport {
   }
 
   close(): Promise<void> {
-    this.#end(undefined, this.#options.graceMs ?? 2000);
+    this.#end(undefined);
     return this.#closing ?? Promise.resolve();
   }
 
-  /** @param graceMs how long the program may take to end by itself. */
-  #end(reason: string | undefined, graceMs = 0): void {
+  /** @param reason what the program did, which then gets no time to end by itself. */
+  #end(reason: string | undefined): void {
     if (this.#closing !== undefined) return;
     this.#endReason = reason;
-    this.#closing = this.#stop(graceMs);
+    this.#closing = this.#stop(reason === undefined);
   }
 
-  async #stop(graceMs: number): Promise<void> {
+  async #stop(isPolite: boolean): Promise<void> {
+    const { inputGraceMs = 500, signalGraceMs = 2000 } = this.#options;
     clearTimeout(this.#rest);
     this.#pieces = [];
     try {
@@ -111,14 +114,14 @@ export class StdioTransport implements Transport {
         stdout.removeAllListeners("data");
         stdout.resume();
         stdin?.end();
-        if (graceMs > 0) {
+        if (isPolite) {
           const grace = Promise.withResolvers<void>();
-          const timer = setTimeout(grace.resolve, graceMs);
+          const timer = setTimeout(grace.resolve, inputGraceMs);
           await Promise.race([process.ended.catch(() => undefined), grace.promise]);
           clearTimeout(timer);
         }
         stdin?.destroy();
-        await process.stop();
+        await process.stop(isPolite ? signalGraceMs : 0);
       }
     } catch (error) {
       this.onerror?.(error instanceof Error ? error : new Error("the program could not be stopped"));
