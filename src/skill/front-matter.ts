@@ -6,7 +6,7 @@ import { errorIn, type Place, type SkillDiagnostic, skillFile } from "./diagnost
 export interface FrontMatter {
   /** Own properties only. */
   readonly fields: Readonly<Record<string, unknown>>;
-  /** Where a value begins, or where its key does for `key: true`; the beginning of the front matter for what is not there. */
+  /** Where a value begins, or where its key does for `key: true`; for what is not there, what it would be in. */
   placeOf(path: readonly (string | number)[], options?: { readonly key?: boolean }): Place;
   /** A text, number or truth value as it was written; `undefined` for all others. */
   writtenAt(path: readonly (string | number)[]): string | undefined;
@@ -179,9 +179,12 @@ function parsed(text: string, yaml: string, start: number, begin: number, body: 
   return {
     fields,
     body,
-    placeOf: (path, options) => {
-      const known = offsets.get(keyOf(path));
-      return placeAt(text, (options?.key === true ? known?.key : known?.value) ?? begin, begin);
+    placeOf(path, options) {
+      for (let at = path; at.length > 0; at = at.slice(0, -1)) {
+        const known = offsets.get(keyOf(at));
+        if (known !== undefined) return placeAt(text, options?.key === true ? known.key : known.value, begin);
+      }
+      return placeAt(text, begin, begin);
     },
     writtenAt: (path) => written.get(keyOf(path)),
   };
