@@ -1,4 +1,4 @@
-import { FILE_HEADERS_ONLY, formatPatch, structuredPatch } from "diff";
+import { FILE_HEADERS_ONLY, formatPatch, type StructuredPatchHunk, structuredPatch } from "diff";
 import type { ToolResult } from "../chat/tool-result.ts";
 import { lineCount } from "./file-text.ts";
 
@@ -15,7 +15,7 @@ export interface FileChange {
 }
 
 export interface ChangeDiff {
-  /** Unified diff; empty where making one would take too long, and where only the path changes. */
+  /** Unified diff; empty where too much differs, and where only the path changes. */
   readonly text: string;
   /** Lines that came. */
   readonly added: number;
@@ -25,24 +25,25 @@ export interface ChangeDiff {
 
 const contextLines = 3;
 const differenceLimitCharacters = 512 * 1024;
-const diffLimitMs = 100;
+const diffLimitMs = 50;
 const shownLimitBytes = 64 * 1024;
 
 /** What a change looks like, line by line. Its cost grows with the part that differs, not with the file. */
 export function changeDiff({ path, newPath = path, before, after }: FileChange): ChangeDiff {
   const part = differingPart(before ?? "", after ?? "");
-  const rough = { text: "", added: lineCount(part.after), removed: lineCount(part.before) };
-  if (part.before.length + part.after.length > differenceLimitCharacters) return rough;
-  const patch = structuredPatch(
-    before === undefined ? "/dev/null" : `a/${path}`,
-    after === undefined ? "/dev/null" : `b/${newPath}`,
-    part.before,
-    part.after,
-    undefined,
-    undefined,
-    { context: contextLines, timeout: diffLimitMs },
-  );
-  if (patch === undefined) return rough;
+  if (part.before.length + part.after.length > differenceLimitCharacters) {
+    return { text: "", added: lineCount(part.after), removed: lineCount(part.before) };
+  }
+  const oldName = before === undefined ? "/dev/null" : `a/${path}`;
+  const newName = after === undefined ? "/dev/null" : `b/${newPath}`;
+  const options = { context: contextLines, timeout: diffLimitMs };
+  const patch = structuredPatch(oldName, newName, part.before, part.after, undefined, undefined, options) ?? {
+    oldFileName: oldName,
+    newFileName: newName,
+    oldHeader: undefined,
+    newHeader: undefined,
+    hunks: [wholeHunk(part.before, part.after)],
+  };
   let added = 0;
   let removed = 0;
   for (const hunk of patch.hunks) {
@@ -54,6 +55,22 @@ export function changeDiff({ path, newPath = path, before, after }: FileChange):
     }
   }
   return { text: patch.hunks.length === 0 ? "" : formatPatch(patch, FILE_HEADERS_ONLY), added, removed };
+}
+
+/** A hunk for texts that differ too much for a shortest one to be looked for: all of one goes, all of the other comes. */
+function wholeHunk(before: string, after: string): StructuredPatchHunk {
+  const linesOf = (sign: string, text: string) => {
+    const lines = text === "" ? [] : text.replace(/\n$/, "").split("\n");
+    const marked = lines.map((line) => sign + line);
+    return text === "" || text.endsWith("\n") ? marked : [...marked, "\\ No newline at end of file"];
+  };
+  return {
+    oldStart: 1,
+    oldLines: lineCount(before),
+    newStart: 1,
+    newLines: lineCount(after),
+    lines: [...linesOf("-", before), ...linesOf("+", after)],
+  };
 }
 
 /** What of changes goes along with a result for people: at most 64 KiB of whole lines. */

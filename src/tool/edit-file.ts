@@ -3,12 +3,12 @@ import { toolFailure } from "../chat/tool-result.ts";
 import { oneLine } from "./bounded-text.ts";
 import { changeDiff, diffMetadata } from "./change-diff.ts";
 import { bytesOfText, lineEndOf, textOfBytes } from "./file-text.ts";
+import { linesText } from "./lines-text.ts";
 import { type LocalFunction, textArgument } from "./local-function.ts";
 import { nearestLines, numberedLines } from "./nearest-lines.ts";
 import { fileLimitBytes, readWhole, replaceFile } from "./replace-file.ts";
 import { findPlace, shownPath } from "./workspace.ts";
 
-const linesNamed = 10;
 const nearestShown = 20;
 const maxCounted = 100;
 const maxReplacements = 100_000;
@@ -173,15 +173,4 @@ function notFound(text: string, wanted: string): TextEdit {
 
 function failed(problem: string): TextEdit {
   return { ok: false, problem, nearest: "" };
-}
-
-/** `line 4`, `lines 4, 9 and 12`, `lines 4 to 6`; of many the first ones. */
-export function linesText(lines: readonly number[]): string {
-  const [first = 0] = lines;
-  const last = lines.at(-1) ?? first;
-  if (lines.length === 1) return `line ${first}`;
-  if (lines.length > 2 && last - first === lines.length - 1) return `lines ${first} to ${last}`;
-  if (lines.length > linesNamed)
-    return `lines ${lines.slice(0, linesNamed).join(", ")} and ${lines.length - linesNamed} more`;
-  return `lines ${lines.slice(0, -1).join(", ")} and ${last}`;
 }

@@ -19,6 +19,9 @@ export interface FoundFile {
   readonly gid: number;
 }
 
+/** Permissions and owner of a file. */
+export type FileOwner = Pick<FoundFile, "mode" | "uid" | "gid">;
+
 /** What there must still be when a file is replaced. */
 export type Expected = FileVersion | "nothing";
 
@@ -46,7 +49,7 @@ export async function readWhole(place: FilePlace): Promise<FoundFile | undefined
       throw new WorkspacePathError("denied", `${shownPath(place.path)} must not be written: it is read-only`);
     });
     const stats = await handle.stat({ bigint: true });
-    if (stats.size > fileLimitBytes) throw tooLarge(place.path, Number(stats.size));
+    if (stats.size > fileLimitBytes) throw tooLarge(place.path, "has", Number(stats.size));
     // It may grow while it is read; what is read then is not what `version` says, and is refused when it is replaced.
     const bytes = Buffer.alloc(Number(stats.size));
     let filled = 0;
@@ -72,7 +75,8 @@ export async function readWhole(place: FilePlace): Promise<FoundFile | undefined
  * Writes a file so that everybody, also after a crash, sees the old or the new one and never a part: into a file of its own
  * in the same folder, which then takes the name. A new file gets the usual permissions.
  * @param place without missing folders.
- * @param before the file that is replaced, whose permissions and owner stay; absent for a new one.
+ * @param before whose permissions and owner the file gets: those of the one that is replaced; absent for a new one.
+ * @param isProgram a new file may be run.
  * @param expected what must still be there; what came meanwhile is kept and the write refused.
  * @returns what was written, to expect it later.
  * @throws {WorkspacePathError} with the problem `changed`, `too-large` or `denied`.
@@ -81,14 +85,19 @@ export async function replaceFile(
   place: FilePlace,
   bytes: Uint8Array,
   expected: Expected,
-  before?: Pick<FoundFile, "mode" | "uid" | "gid">,
+  before?: FileOwner,
+  isProgram = false,
 ): Promise<FileVersion> {
-  if (bytes.length > fileLimitBytes) throw tooLarge(place.path, bytes.length);
+  if (bytes.length > fileLimitBytes) throw tooLarge(place.path, "would have", bytes.length);
   const { directory, name } = place;
   const target = `${directory.at}/${name}`;
   const temporary = `${directory.at}/.codeagent-${randomBytes(12).toString("hex")}.tmp`;
   try {
-    const handle = await open(temporary, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, 0o666);
+    const handle = await open(
+      temporary,
+      constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL,
+      isProgram ? 0o777 : 0o666,
+    );
     let isInPlace = false;
     try {
       await handle.writeFile(bytes);
@@ -130,7 +139,7 @@ function isAsExpected(target: string, expected: Expected): boolean {
   return (["dev", "ino", "size", "mtimeNs", "ctimeNs"] as const).every((key) => now[key] === expected[key]);
 }
 
-async function keepOwner(handle: FileHandle, before: Pick<FoundFile, "mode" | "uid" | "gid">): Promise<void> {
+async function keepOwner(handle: FileHandle, before: FileOwner): Promise<void> {
   const own = await handle.stat();
   if (own.uid !== before.uid || own.gid !== before.gid) {
     // Only root may give files away; the file of somebody else that we may replace becomes ours.
@@ -163,10 +172,10 @@ function changedMeanwhile(path: string): WorkspacePathError {
   return new WorkspacePathError("changed", `${shownPath(path)} was changed by somebody else meanwhile; read it again`);
 }
 
-function tooLarge(path: string, bytes: number): WorkspacePathError {
+function tooLarge(path: string, verb: "has" | "would have", bytes: number): WorkspacePathError {
   return new WorkspacePathError(
     "too-large",
-    `${shownPath(path)} would have or has ${bytes} bytes; at most ${fileLimitBytes} can be edited`,
+    `${shownPath(path)} ${verb} ${bytes} bytes; at most ${fileLimitBytes} can be edited`,
   );
 }
 

@@ -1,6 +1,6 @@
 import { constants, existsSync, type Stats } from "node:fs";
-import { type FileHandle, lstat, mkdir, open, readlink, realpath } from "node:fs/promises";
-import { isAbsolute, join } from "node:path";
+import { type FileHandle, lstat, mkdir, open, readlink, realpath, rmdir } from "node:fs/promises";
+import { basename, dirname, isAbsolute, join } from "node:path";
 import { AgentError, type AgentErrorKind } from "../chat/error.ts";
 import { harmlessText } from "./bounded-text.ts";
 
@@ -275,6 +275,18 @@ export async function openChild(directory: OpenedBeneath, name: string, flags: n
     return { ...(await openPlace([place], place, path, flags, byName)), path };
   } finally {
     await place.handle?.close();
+  }
+}
+
+/** Removes an empty folder beneath a workspace. @throws {WorkspacePathError} also for one that is not empty. */
+export async function removeFolder(workspace: string, path: string): Promise<void> {
+  const parent = await openDirectoryBeneath(workspace, dirname(path));
+  try {
+    await rmdir(`${parent.at}/${basename(path)}`);
+  } catch (error) {
+    throw problemOf(path, codeOf(error));
+  } finally {
+    await parent.handle.close();
   }
 }
 

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { constants, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
-import { describe, type TestContext, test } from "node:test";
+import { describe, test } from "node:test";
 import fc from "fast-check";
 import { AgentError } from "../../src/chat/error.ts";
 import {
@@ -15,6 +14,7 @@ import {
   resolveWorkspace,
   WorkspacePathError,
 } from "../../src/tool/workspace.ts";
+import { inLoop } from "./other-process.ts";
 import { type Entry, temporaryWorkspace } from "./temporary-workspace.ts";
 
 const entries: Readonly<Record<string, Entry>> = {
@@ -268,23 +268,6 @@ test("a new file is never made through a link that appears meanwhile", { timeout
   assert.ok(made > 0, "no file was ever made");
   assert.deepEqual(readdirSync(join(workspace, "../out")), ["secret.txt"]);
 });
-
-/** Runs file operations over and over in another process, in the workspace, until the function it gives is called. */
-async function inLoop(context: TestContext, workspace: string, operations: string): Promise<() => Promise<void>> {
-  const program = `
-    const { renameSync, symlinkSync, unlinkSync } = require("node:fs");
-    process.chdir(process.argv[1]);
-    process.stdout.write("ready");
-    for (;;) try { ${operations} } catch {}`;
-  const child = spawn(process.execPath, ["-e", program, workspace], { stdio: ["ignore", "pipe", "inherit"] });
-  const closed = once(child, "close");
-  context.after(() => child.kill("SIGKILL"));
-  await once(child.stdout, "data");
-  return async () => {
-    child.kill("SIGKILL");
-    await closed;
-  };
-}
 
 test("no path leads outside, and inside paths lead where the system says", async (context) => {
   const workspace = temporaryWorkspace(context, entries);
