@@ -1,6 +1,7 @@
 import type { AgentErrorDetail, AgentErrorKind } from "./error.ts";
 import type { FinishReason } from "./finish-reason.ts";
 import type { ContentBlock, Message } from "./message.ts";
+import type { PlanOutcome, PlanRun, PlanStepChange } from "./plan.ts";
 import type { GenerateOptions, ToolDefinition } from "./request.ts";
 import type { ToolResult } from "./tool-result.ts";
 import type { Usage } from "./usage.ts";
@@ -74,6 +75,8 @@ export type LogEvent =
       readonly tools: readonly ToolDefinition[];
       /** Of the server's own functions as the turn began; absent in one-off turns. */
       readonly toolsDigest?: string;
+      /** The plan that it executes. */
+      readonly plan?: PlanRun;
     }
   /** A new `attempt` of a step voids what older attempts of it streamed. */
   | {
@@ -160,12 +163,16 @@ export type LogEvent =
       /** What the model is told of it: its answer was not what the turn asked for, and the turn goes on with this. */
       readonly modelText?: string;
     }
+  /** In executions of plans only. A change to `running` is committed before the step does anything. */
+  | ({ readonly type: "plan-step" } & PlanStepChange)
   | {
       readonly type: "turn-finished";
       readonly finishReason: FinishReason;
       readonly usage?: Usage;
       readonly error?: TurnError;
       readonly steps: number;
+      /** Of a turn that executed a plan. */
+      readonly plan?: PlanOutcome;
     };
 
 /** An event with its place in the session's log. */

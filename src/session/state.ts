@@ -1,6 +1,7 @@
 import type { FinishReason } from "../chat/finish-reason.ts";
 import type { LogRecord, PendingRequest, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "../chat/message.ts";
+import type { PlanRun, PlanStepChange } from "../chat/plan.ts";
 import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
 import { type Todo, todosFrom, updateTodosName } from "../chat/todo.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
@@ -72,6 +73,8 @@ export interface TurnState {
   taskUsage: Usage | undefined;
   /** The last step whose history was compacted because its provider said that it is too long; 0 for none. */
   compactedStep: number;
+  /** The plan it executes, and all that its steps came to; undefined for others. */
+  readonly plan: { readonly run: PlanRun; readonly changes: PlanStepChange[] } | undefined;
   /** The last calls of the turn's answers before this one, in order. */
   earlierCalls: readonly ToolUseBlock[];
   /** Pending requests that nobody has answered, since when there are any, and for how long there were before. */
@@ -157,6 +160,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         taskUsage: undefined,
         compactedStep: 0,
         earlierCalls: [],
+        plan: event.plan === undefined ? undefined : { run: event.plan, changes: [] },
         waits: { open: 0, sinceMs: 0, beforeMs: 0 },
       };
       return;
@@ -279,6 +283,9 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         event.tokensAfter === undefined ? undefined : { tokens: event.tokensAfter, messages: state.messages.length };
       return;
     }
+    case "plan-step":
+      turn?.plan?.changes.push(event);
+      return;
     case "tools-changed":
       return;
     case "notice":

@@ -4,6 +4,14 @@ import { finishReasons } from "../../src/chat/finish-reason.ts";
 import { compactionTriggers, type LogEvent, type PendingRequest, type TurnError } from "../../src/chat/log-event.ts";
 import type { ContentBlock, Message, ToolResultBlock, ToolUseBlock } from "../../src/chat/message.ts";
 import { roles } from "../../src/chat/message.ts";
+import {
+  type GoalCheck,
+  goalStates,
+  type PlanOutcome,
+  type PlanRun,
+  planOutcomeStates,
+  planStepStates,
+} from "../../src/chat/plan.ts";
 import type { Budget, GenerateOptions, ToolDefinition, TurnRequest } from "../../src/chat/request.ts";
 import type { PermissionPolicy, SessionConfig } from "../../src/chat/session-config.ts";
 import { permissionModes } from "../../src/chat/session-config.ts";
@@ -343,8 +351,9 @@ const eventsByType = {
       options,
       tools: fc.array(toolDefinition, { maxLength: 2 }),
       toolsDigest: fc.string({ minLength: 1 }),
+      plan: record<PlanRun>({ planId: text, version: uint32, plan: text, input: text }, []),
     },
-    ["toolsDigest"],
+    ["toolsDigest", "plan"],
   ),
   "step-started": record<EventOf<"step-started">>(
     { type: is("step-started"), step: uint32, attempt: uint32, model: text, provider: text, voidedUsage: usage },
@@ -429,6 +438,24 @@ const eventsByType = {
     { type: is("notice"), level: fc.constantFrom("info", "warning"), code: text, message: text, modelText: filledText },
     ["modelText"],
   ),
+  "plan-step": record<EventOf<"plan-step">>(
+    {
+      type: is("plan-step"),
+      stepId: text,
+      itemPath: fc.array(uint32, { maxLength: 2 }),
+      state: fc.constantFrom(...planStepStates),
+      attempt: uint32,
+      output: filledText,
+      truncated: fc.constant(true),
+      reason: filledText,
+      error: turnError,
+      durationMs: count,
+      usage,
+      dueTimeMs: timeMs,
+      repeatable: fc.constant(true),
+    },
+    ["output", "truncated", "reason", "error", "durationMs", "usage", "dueTimeMs", "repeatable"],
+  ),
   "turn-finished": record<EventOf<"turn-finished">>(
     {
       type: is("turn-finished"),
@@ -436,8 +463,22 @@ const eventsByType = {
       usage,
       error: turnError,
       steps: uint32,
+      plan: record<PlanOutcome>(
+        {
+          state: fc.constantFrom(...planOutcomeStates),
+          goalChecks: fc.array(
+            record<GoalCheck>({ criterion: text, state: fc.constantFrom(...goalStates), evidence: text }, []),
+            {
+              maxLength: 2,
+            },
+          ),
+          output: text,
+          failedStepId: text,
+        },
+        [],
+      ),
     },
-    ["usage", "error"],
+    ["usage", "error", "plan"],
   ),
 } satisfies { [Type in LogEvent["type"]]: fc.Arbitrary<EventOf<Type>> };
 export const eventTypes = Object.keys(eventsByType) as LogEvent["type"][];

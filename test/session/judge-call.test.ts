@@ -121,7 +121,13 @@ describe("an approval holds for the bytes it was asked for", () => {
 });
 
 describe("a call made over and over is asked for", () => {
-  const rows: [name: string, script: string, flags: TestAppOptions["flags"], asked: number, ran: number][] = [
+  const rows: [
+    name: string,
+    script: string,
+    flags: NonNullable<TestAppOptions["flags"]>,
+    asked: number,
+    ran: number,
+  ][] = [
     ["twice is nothing", calling("look", 2), {}, 0, 2],
     ["the third is asked for", calling("look", 3), {}, 1, 3],
     ["and each one after it", calling("look", 5), {}, 3, 5],

@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Budget, BudgetJson, KeepAlive, KeepAliveJson, Notice, NoticeJson, Resync, ResyncJson, StreamReady, StreamReadyJson, TurnError, TurnErrorJson, Usage, UsageJson } from "./code_agent_pb.ts";
+import type { Budget, BudgetJson, GoalCheck, GoalCheckJson, KeepAlive, KeepAliveJson, Notice, NoticeJson, PlanStepChanged, PlanStepChangedJson, Resync, ResyncJson, StreamReady, StreamReadyJson, TurnError, TurnErrorJson, Usage, UsageJson } from "./code_agent_pb.ts";
 import { file_codeagent_v1_code_agent } from "./code_agent_pb.ts";
 import type { Timestamp, TimestampJson } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file codeagent/v1/plan_service.proto.
  */
 export const file_codeagent_v1_plan_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9jb2RlYWdlbnQvdjEvcGxhbl9zZXJ2aWNlLnByb3RvEgxjb2RlYWdlbnQudjEiywQKBFBsYW4SCgoCaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoDRIMCgRnb2FsGAMgASgJEhMKC3JlcXVpcmVtZW50GAQgASgJEhgKEHN1Y2Nlc3NfY3JpdGVyaWEYBSADKAkSEgoKY29tcGxleGl0eRgGIAEoCRIlCgVzdGVwcxgHIAMoCzIWLmNvZGVhZ2VudC52MS5QbGFuU3RlcBI4ChFtaXNzaW5nX2Z1bmN0aW9ucxgIIAMoCzIdLmNvZGVhZ2VudC52MS5NaXNzaW5nRnVuY3Rpb24SKwoIcHJvYmxlbXMYCSADKAsyGS5jb2RlYWdlbnQudjEuUGxhblByb2JsZW0SDQoFc3RhdGUYCiABKAkSEgoKc2Vzc2lvbl9pZBgLIAEoCRIUCgxpbnB1dF9zY2hlbWEYDCABKAkSFAoMZXhlY3V0aW9uX2lkGA0gASgJEiIKBXVzYWdlGA4gASgLMhMuY29kZWFnZW50LnYxLlVzYWdlEg0KBW1vZGVsGA8gASgJEi8KC2NyZWF0ZV90aW1lGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoIbWV0YWRhdGEYEiADKAsyIC5jb2RlYWdlbnQudjEuUGxhbi5NZXRhZGF0YUVudHJ5Gi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLEBAoIUGxhblN0ZXASCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRITCgtkZXNjcmlwdGlvbhgDIAEoCRIQCghmdW5jdGlvbhgEIAEoCRISCgpwYXJhbWV0ZXJzGAUgASgJEhIKCmRlcGVuZHNfb24YBiADKAkSEQoJY29uZGl0aW9uGAcgASgJEiYKBXJldHJ5GAggASgLMhcuY29kZWFnZW50LnYxLlBsYW5SZXRyeRIXCgp0aW1lb3V0X21zGAkgASgESAGIAQESEAoIb25fZXJyb3IYCiABKAkSNAoMY29tcGVuc2F0aW9uGAsgASgLMh4uY29kZWFnZW50LnYxLlBsYW5Db21wZW5zYXRpb24SMQoKdXNlcl9pbnB1dBgMIAEoCzIbLmNvZGVhZ2VudC52MS5QbGFuVXNlcklucHV0SAASKgoGYnJhbmNoGA0gASgLMhguY29kZWFnZW50LnYxLlBsYW5CcmFuY2hIABItCghmb3JfZWFjaBgOIAEoCzIZLmNvZGVhZ2VudC52MS5QbGFuRm9yRWFjaEgAEi4KCHBhcmFsbGVsGA8gASgLMhouY29kZWFnZW50LnYxLlBsYW5QYXJhbGxlbEgAEiwKBW1vZGVsGBAgASgLMhsuY29kZWFnZW50LnYxLlBsYW5Nb2RlbENhbGxIABItCghzdWJfcGxhbhgRIAEoCzIZLmNvZGVhZ2VudC52MS5QbGFuU3ViUGxhbkgAQgkKB2RldGFpbHNCDQoLX3RpbWVvdXRfbXMitwEKCVBsYW5SZXRyeRIZCgxtYXhfYXR0ZW1wdHMYASABKA1IAIgBARIVCghkZWxheV9tcxgCIAEoBEgBiAEBEhsKDmJhY2tvZmZfZmFjdG9yGAMgASgBSAKIAQESGQoMbWF4X2RlbGF5X21zGAQgASgESAOIAQFCDwoNX21heF9hdHRlbXB0c0ILCglfZGVsYXlfbXNCEQoPX2JhY2tvZmZfZmFjdG9yQg8KDV9tYXhfZGVsYXlfbXMiTQoQUGxhbkNvbXBlbnNhdGlvbhIQCghmdW5jdGlvbhgBIAEoCRISCgpwYXJhbWV0ZXJzGAIgASgJEhMKC2Rlc2NyaXB0aW9uGAMgASgJIi8KDVBsYW5Vc2VySW5wdXQSDgoGcHJvbXB0GAEgASgJEg4KBnNjaGVtYRgCIAEoCSJkCgpQbGFuQnJhbmNoEisKBWNhc2VzGAEgAygLMhwuY29kZWFnZW50LnYxLlBsYW5CcmFuY2hDYXNlEikKCW90aGVyd2lzZRgCIAMoCzIWLmNvZGVhZ2VudC52MS5QbGFuU3RlcCJKCg5QbGFuQnJhbmNoQ2FzZRIRCgljb25kaXRpb24YASABKAkSJQoFc3RlcHMYAiADKAsyFi5jb2RlYWdlbnQudjEuUGxhblN0ZXAidQoLUGxhbkZvckVhY2gSDQoFaXRlbXMYASABKAkSJQoFc3RlcHMYAiADKAsyFi5jb2RlYWdlbnQudjEuUGxhblN0ZXASHAoPbWF4X2NvbmN1cnJlbmN5GAMgASgNSACIAQFCEgoQX21heF9jb25jdXJyZW5jeSJ0CgxQbGFuUGFyYWxsZWwSMgoIYnJhbmNoZXMYASADKAsyIC5jb2RlYWdlbnQudjEuUGxhblBhcmFsbGVsQnJhbmNoEhwKD21heF9jb25jdXJyZW5jeRgCIAEoDUgAiAEBQhIKEF9tYXhfY29uY3VycmVuY3kiSQoSUGxhblBhcmFsbGVsQnJhbmNoEgwKBG5hbWUYASABKAkSJQoFc3RlcHMYAiADKAsyFi5jb2RlYWdlbnQudjEuUGxhblN0ZXAifQoNUGxhbk1vZGVsQ2FsbBIOCgZwcm9tcHQYASABKAkSFQoNc3lzdGVtX3Byb21wdBgCIAEoCRINCgVtb2RlbBgDIAEoCRIOCgZzY2hlbWEYBCABKAkSFwoKbWF4X3Rva2VucxgFIAEoBEgAiAEBQg0KC19tYXhfdG9rZW5zIk8KC1BsYW5TdWJQbGFuEg8KB3BsYW5faWQYASABKAkSFAoHdmVyc2lvbhgCIAEoDUgAiAEBEg0KBWlucHV0GAMgASgJQgoKCF92ZXJzaW9uIloKD01pc3NpbmdGdW5jdGlvbhIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhIKCnBhcmFtZXRlcnMYAyABKAkSEAoIc3RlcF9pZHMYBCADKAkiXgoLUGxhblByb2JsZW0SDwoHbWVzc2FnZRgBIAEoCRIQCghzZXZlcml0eRgCIAEoCRIPCgdzdGVwX2lkGAMgASgJEg0KBWZpZWxkGAQgASgJEgwKBGNvZGUYBSABKAkitAIKEUNyZWF0ZVBsYW5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEwoLcmVxdWlyZW1lbnQYAiABKAkSIAoEcGxhbhgDIAEoCzISLmNvZGVhZ2VudC52MS5QbGFuEg0KBW1vZGVsGAQgASgJEhkKEWFsbG93ZWRfZnVuY3Rpb25zGAUgAygJEiQKBmJ1ZGdldBgGIAEoCzIULmNvZGVhZ2VudC52MS5CdWRnZXQSPwoIbWV0YWRhdGEYByADKAsyLS5jb2RlYWdlbnQudjEuQ3JlYXRlUGxhblJlcXVlc3QuTWV0YWRhdGFFbnRyeRISCgpyZXF1ZXN0X2lkGAggASgJGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJDCg5HZXRQbGFuUmVxdWVzdBIPCgdwbGFuX2lkGAEgASgJEhQKB3ZlcnNpb24YAiABKA1IAIgBAUIKCghfdmVyc2lvbiJNChBMaXN0UGxhbnNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiTwoRTGlzdFBsYW5zUmVzcG9uc2USIQoFcGxhbnMYASADKAsyEi5jb2RlYWdlbnQudjEuUGxhbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiwwEKEVJlZmluZVBsYW5SZXF1ZXN0Eg8KB3BsYW5faWQYASABKAkSFAoHdmVyc2lvbhgCIAEoDUgAiAEBEhAKCGZlZWRiYWNrGAMgASgJEiAKBHBsYW4YBCABKAsyEi5jb2RlYWdlbnQudjEuUGxhbhINCgVtb2RlbBgFIAEoCRIkCgZidWRnZXQYBiABKAsyFC5jb2RlYWdlbnQudjEuQnVkZ2V0EhIKCnJlcXVlc3RfaWQYByABKAlCCgoIX3ZlcnNpb24iyAEKEkV4ZWN1dGVQbGFuUmVxdWVzdBIPCgdwbGFuX2lkGAEgASgJEhQKB3ZlcnNpb24YAiABKA1IAIgBARINCgVpbnB1dBgDIAEoCRINCgVtb2RlbBgEIAEoCRIkCgZidWRnZXQYBSABKAsyFC5jb2RlYWdlbnQudjEuQnVkZ2V0EhIKCnJlcXVlc3RfaWQYBiABKAkSFAoMZXhlY3V0aW9uX2lkGAcgASgJEhEKCWFmdGVyX3NlcRgIIAEoBEIKCghfdmVyc2lvbiLbBAoJUGxhbkV2ZW50EgsKA3NlcRgBIAEoBBIPCgdwbGFuX2lkGAIgASgJEhQKDGV4ZWN1dGlvbl9pZBgDIAEoCRIoCgR0aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCgdzdGFydGVkGAUgASgLMhkuY29kZWFnZW50LnYxLlBsYW5TdGFydGVkSAASNQoMc3RlcF9jaGFuZ2VkGAYgASgLMh0uY29kZWFnZW50LnYxLlBsYW5TdGVwQ2hhbmdlZEgAEjMKC3N0ZXBfb3V0cHV0GAcgASgLMhwuY29kZWFnZW50LnYxLlBsYW5TdGVwT3V0cHV0SAASLgoIcHJvZ3Jlc3MYCCABKAsyGi5jb2RlYWdlbnQudjEuUGxhblByb2dyZXNzSAASOwoPaW5wdXRfcmVxdWVzdGVkGAkgASgLMiAuY29kZWFnZW50LnYxLlBsYW5JbnB1dFJlcXVlc3RlZEgAEiYKBm5vdGljZRgKIAEoCzIULmNvZGVhZ2VudC52MS5Ob3RpY2VIABIuCghmaW5pc2hlZBgLIAEoCzIaLmNvZGVhZ2VudC52MS5QbGFuRmluaXNoZWRIABIxCgxzdHJlYW1fcmVhZHkYHiABKAsyGS5jb2RlYWdlbnQudjEuU3RyZWFtUmVhZHlIABItCgprZWVwX2FsaXZlGB8gASgLMhcuY29kZWFnZW50LnYxLktlZXBBbGl2ZUgAEiYKBnJlc3luYxggIAEoCzIULmNvZGVhZ2VudC52MS5SZXN5bmNIAEIHCgVldmVudCJUCgtQbGFuU3RhcnRlZBIPCgd2ZXJzaW9uGAEgASgNEhIKCnJlcXVlc3RfaWQYAiABKAkSEQoJcHJpbmNpcGFsGAMgASgJEg0KBWlucHV0GAQgASgJIv4BCg9QbGFuU3RlcENoYW5nZWQSDwoHc3RlcF9pZBgBIAEoCRINCgVzdGF0ZRgCIAEoCRIPCgdhdHRlbXB0GAMgASgNEhEKCWl0ZW1fcGF0aBgEIAMoDRIOCgZvdXRwdXQYBSABKAkSEQoJdHJ1bmNhdGVkGAYgASgIEg4KBnJlYXNvbhgHIAEoCRImCgVlcnJvchgIIAEoCzIXLmNvZGVhZ2VudC52MS5UdXJuRXJyb3ISGAoLZHVyYXRpb25fbXMYCSABKARIAIgBARIiCgV1c2FnZRgKIAEoCzITLmNvZGVhZ2VudC52MS5Vc2FnZUIOCgxfZHVyYXRpb25fbXMiUgoOUGxhblN0ZXBPdXRwdXQSDwoHc3RlcF9pZBgBIAEoCRIRCglpdGVtX3BhdGgYAiADKA0SDgoGc3RyZWFtGAMgASgJEgwKBHRleHQYBCABKAkidgoMUGxhblByb2dyZXNzEhYKDmZpbmlzaGVkX3N0ZXBzGAEgASgNEhMKC3RvdGFsX3N0ZXBzGAIgASgNEhUKDXJ1bm5pbmdfc3RlcHMYAyABKA0SIgoFdXNhZ2UYBCABKAsyEy5jb2RlYWdlbnQudjEuVXNhZ2UiiQEKElBsYW5JbnB1dFJlcXVlc3RlZBIPCgdzdGVwX2lkGAEgASgJEhEKCWl0ZW1fcGF0aBgCIAMoDRIOCgZwcm9tcHQYAyABKAkSDgoGc2NoZW1hGAQgASgJEi8KC2V4cGlyZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLsAgoMUGxhbkZpbmlzaGVkEg0KBXN0YXRlGAEgASgJEhUKCGdvYWxfbWV0GAIgASgISACIAQESLAoLZ29hbF9jaGVja3MYAyADKAsyFy5jb2RlYWdlbnQudjEuR29hbENoZWNrEg4KBm91dHB1dBgEIAEoCRImCgVlcnJvchgFIAEoCzIXLmNvZGVhZ2VudC52MS5UdXJuRXJyb3ISFgoOZmFpbGVkX3N0ZXBfaWQYBiABKAkSIgoFdXNhZ2UYByABKAsyEy5jb2RlYWdlbnQudjEuVXNhZ2USEwoLZHVyYXRpb25fbXMYCCABKAQSPwoLc3RlcF9jb3VudHMYCSADKAsyKi5jb2RlYWdlbnQudjEuUGxhbkZpbmlzaGVkLlN0ZXBDb3VudHNFbnRyeRoxCg9TdGVwQ291bnRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgNOgI4AUILCglfZ29hbF9tZXQiPwoJR29hbENoZWNrEhEKCWNyaXRlcmlvbhgBIAEoCRINCgVzdGF0ZRgCIAEoCRIQCghldmlkZW5jZRgDIAEoCSKHAQoWU3VibWl0UGxhbklucHV0UmVxdWVzdBIPCgdwbGFuX2lkGAEgASgJEhQKDGV4ZWN1dGlvbl9pZBgCIAEoCRIPCgdzdGVwX2lkGAMgASgJEhEKCWl0ZW1fcGF0aBgEIAMoDRIOCgZ2YWx1ZXMYBSABKAkSEgoKcmVxdWVzdF9pZBgGIAEoCSI2ChdTdWJtaXRQbGFuSW5wdXRSZXNwb25zZRIOCgZ2YWx1ZXMYASABKAkSCwoDc2VxGAIgASgEIk4KEUNhbmNlbFBsYW5SZXF1ZXN0Eg8KB3BsYW5faWQYASABKAkSFAoMZXhlY3V0aW9uX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkiPwoSQ2FuY2VsUGxhblJlc3BvbnNlEhQKDGV4ZWN1dGlvbl9pZBgBIAEoCRITCgt3YXNfcnVubmluZxgCIAEoCDKbBAoLUGxhblNlcnZpY2USQQoKQ3JlYXRlUGxhbhIfLmNvZGVhZ2VudC52MS5DcmVhdGVQbGFuUmVxdWVzdBoSLmNvZGVhZ2VudC52MS5QbGFuEjsKB0dldFBsYW4SHC5jb2RlYWdlbnQudjEuR2V0UGxhblJlcXVlc3QaEi5jb2RlYWdlbnQudjEuUGxhbhJMCglMaXN0UGxhbnMSHi5jb2RlYWdlbnQudjEuTGlzdFBsYW5zUmVxdWVzdBofLmNvZGVhZ2VudC52MS5MaXN0UGxhbnNSZXNwb25zZRJBCgpSZWZpbmVQbGFuEh8uY29kZWFnZW50LnYxLlJlZmluZVBsYW5SZXF1ZXN0GhIuY29kZWFnZW50LnYxLlBsYW4SSgoLRXhlY3V0ZVBsYW4SIC5jb2RlYWdlbnQudjEuRXhlY3V0ZVBsYW5SZXF1ZXN0GhcuY29kZWFnZW50LnYxLlBsYW5FdmVudDABEl4KD1N1Ym1pdFBsYW5JbnB1dBIkLmNvZGVhZ2VudC52MS5TdWJtaXRQbGFuSW5wdXRSZXF1ZXN0GiUuY29kZWFnZW50LnYxLlN1Ym1pdFBsYW5JbnB1dFJlc3BvbnNlEk8KCkNhbmNlbFBsYW4SHy5jb2RlYWdlbnQudjEuQ2FuY2VsUGxhblJlcXVlc3QaIC5jb2RlYWdlbnQudjEuQ2FuY2VsUGxhblJlc3BvbnNlYgZwcm90bzM", [file_codeagent_v1_code_agent, file_google_protobuf_timestamp]);
+  fileDesc("Ch9jb2RlYWdlbnQvdjEvcGxhbl9zZXJ2aWNlLnByb3RvEgxjb2RlYWdlbnQudjEiywQKBFBsYW4SCgoCaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoDRIMCgRnb2FsGAMgASgJEhMKC3JlcXVpcmVtZW50GAQgASgJEhgKEHN1Y2Nlc3NfY3JpdGVyaWEYBSADKAkSEgoKY29tcGxleGl0eRgGIAEoCRIlCgVzdGVwcxgHIAMoCzIWLmNvZGVhZ2VudC52MS5QbGFuU3RlcBI4ChFtaXNzaW5nX2Z1bmN0aW9ucxgIIAMoCzIdLmNvZGVhZ2VudC52MS5NaXNzaW5nRnVuY3Rpb24SKwoIcHJvYmxlbXMYCSADKAsyGS5jb2RlYWdlbnQudjEuUGxhblByb2JsZW0SDQoFc3RhdGUYCiABKAkSEgoKc2Vzc2lvbl9pZBgLIAEoCRIUCgxpbnB1dF9zY2hlbWEYDCABKAkSFAoMZXhlY3V0aW9uX2lkGA0gASgJEiIKBXVzYWdlGA4gASgLMhMuY29kZWFnZW50LnYxLlVzYWdlEg0KBW1vZGVsGA8gASgJEi8KC2NyZWF0ZV90aW1lGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoIbWV0YWRhdGEYEiADKAsyIC5jb2RlYWdlbnQudjEuUGxhbi5NZXRhZGF0YUVudHJ5Gi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLEBAoIUGxhblN0ZXASCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRITCgtkZXNjcmlwdGlvbhgDIAEoCRIQCghmdW5jdGlvbhgEIAEoCRISCgpwYXJhbWV0ZXJzGAUgASgJEhIKCmRlcGVuZHNfb24YBiADKAkSEQoJY29uZGl0aW9uGAcgASgJEiYKBXJldHJ5GAggASgLMhcuY29kZWFnZW50LnYxLlBsYW5SZXRyeRIXCgp0aW1lb3V0X21zGAkgASgESAGIAQESEAoIb25fZXJyb3IYCiABKAkSNAoMY29tcGVuc2F0aW9uGAsgASgLMh4uY29kZWFnZW50LnYxLlBsYW5Db21wZW5zYXRpb24SMQoKdXNlcl9pbnB1dBgMIAEoCzIbLmNvZGVhZ2VudC52MS5QbGFuVXNlcklucHV0SAASKgoGYnJhbmNoGA0gASgLMhguY29kZWFnZW50LnYxLlBsYW5CcmFuY2hIABItCghmb3JfZWFjaBgOIAEoCzIZLmNvZGVhZ2VudC52MS5QbGFuRm9yRWFjaEgAEi4KCHBhcmFsbGVsGA8gASgLMhouY29kZWFnZW50LnYxLlBsYW5QYXJhbGxlbEgAEiwKBW1vZGVsGBAgASgLMhsuY29kZWFnZW50LnYxLlBsYW5Nb2RlbENhbGxIABItCghzdWJfcGxhbhgRIAEoCzIZLmNvZGVhZ2VudC52MS5QbGFuU3ViUGxhbkgAQgkKB2RldGFpbHNCDQoLX3RpbWVvdXRfbXMitwEKCVBsYW5SZXRyeRIZCgxtYXhfYXR0ZW1wdHMYASABKA1IAIgBARIVCghkZWxheV9tcxgCIAEoBEgBiAEBEhsKDmJhY2tvZmZfZmFjdG9yGAMgASgBSAKIAQESGQoMbWF4X2RlbGF5X21zGAQgASgESAOIAQFCDwoNX21heF9hdHRlbXB0c0ILCglfZGVsYXlfbXNCEQoPX2JhY2tvZmZfZmFjdG9yQg8KDV9tYXhfZGVsYXlfbXMiTQoQUGxhbkNvbXBlbnNhdGlvbhIQCghmdW5jdGlvbhgBIAEoCRISCgpwYXJhbWV0ZXJzGAIgASgJEhMKC2Rlc2NyaXB0aW9uGAMgASgJIi8KDVBsYW5Vc2VySW5wdXQSDgoGcHJvbXB0GAEgASgJEg4KBnNjaGVtYRgCIAEoCSJkCgpQbGFuQnJhbmNoEisKBWNhc2VzGAEgAygLMhwuY29kZWFnZW50LnYxLlBsYW5CcmFuY2hDYXNlEikKCW90aGVyd2lzZRgCIAMoCzIWLmNvZGVhZ2VudC52MS5QbGFuU3RlcCJKCg5QbGFuQnJhbmNoQ2FzZRIRCgljb25kaXRpb24YASABKAkSJQoFc3RlcHMYAiADKAsyFi5jb2RlYWdlbnQudjEuUGxhblN0ZXAidQoLUGxhbkZvckVhY2gSDQoFaXRlbXMYASABKAkSJQoFc3RlcHMYAiADKAsyFi5jb2RlYWdlbnQudjEuUGxhblN0ZXASHAoPbWF4X2NvbmN1cnJlbmN5GAMgASgNSACIAQFCEgoQX21heF9jb25jdXJyZW5jeSJ0CgxQbGFuUGFyYWxsZWwSMgoIYnJhbmNoZXMYASADKAsyIC5jb2RlYWdlbnQudjEuUGxhblBhcmFsbGVsQnJhbmNoEhwKD21heF9jb25jdXJyZW5jeRgCIAEoDUgAiAEBQhIKEF9tYXhfY29uY3VycmVuY3kiSQoSUGxhblBhcmFsbGVsQnJhbmNoEgwKBG5hbWUYASABKAkSJQoFc3RlcHMYAiADKAsyFi5jb2RlYWdlbnQudjEuUGxhblN0ZXAifQoNUGxhbk1vZGVsQ2FsbBIOCgZwcm9tcHQYASABKAkSFQoNc3lzdGVtX3Byb21wdBgCIAEoCRINCgVtb2RlbBgDIAEoCRIOCgZzY2hlbWEYBCABKAkSFwoKbWF4X3Rva2VucxgFIAEoBEgAiAEBQg0KC19tYXhfdG9rZW5zIk8KC1BsYW5TdWJQbGFuEg8KB3BsYW5faWQYASABKAkSFAoHdmVyc2lvbhgCIAEoDUgAiAEBEg0KBWlucHV0GAMgASgJQgoKCF92ZXJzaW9uIloKD01pc3NpbmdGdW5jdGlvbhIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhIKCnBhcmFtZXRlcnMYAyABKAkSEAoIc3RlcF9pZHMYBCADKAkiXgoLUGxhblByb2JsZW0SDwoHbWVzc2FnZRgBIAEoCRIQCghzZXZlcml0eRgCIAEoCRIPCgdzdGVwX2lkGAMgASgJEg0KBWZpZWxkGAQgASgJEgwKBGNvZGUYBSABKAkitAIKEUNyZWF0ZVBsYW5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEwoLcmVxdWlyZW1lbnQYAiABKAkSIAoEcGxhbhgDIAEoCzISLmNvZGVhZ2VudC52MS5QbGFuEg0KBW1vZGVsGAQgASgJEhkKEWFsbG93ZWRfZnVuY3Rpb25zGAUgAygJEiQKBmJ1ZGdldBgGIAEoCzIULmNvZGVhZ2VudC52MS5CdWRnZXQSPwoIbWV0YWRhdGEYByADKAsyLS5jb2RlYWdlbnQudjEuQ3JlYXRlUGxhblJlcXVlc3QuTWV0YWRhdGFFbnRyeRISCgpyZXF1ZXN0X2lkGAggASgJGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJDCg5HZXRQbGFuUmVxdWVzdBIPCgdwbGFuX2lkGAEgASgJEhQKB3ZlcnNpb24YAiABKA1IAIgBAUIKCghfdmVyc2lvbiJNChBMaXN0UGxhbnNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiTwoRTGlzdFBsYW5zUmVzcG9uc2USIQoFcGxhbnMYASADKAsyEi5jb2RlYWdlbnQudjEuUGxhbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiwwEKEVJlZmluZVBsYW5SZXF1ZXN0Eg8KB3BsYW5faWQYASABKAkSFAoHdmVyc2lvbhgCIAEoDUgAiAEBEhAKCGZlZWRiYWNrGAMgASgJEiAKBHBsYW4YBCABKAsyEi5jb2RlYWdlbnQudjEuUGxhbhINCgVtb2RlbBgFIAEoCRIkCgZidWRnZXQYBiABKAsyFC5jb2RlYWdlbnQudjEuQnVkZ2V0EhIKCnJlcXVlc3RfaWQYByABKAlCCgoIX3ZlcnNpb24iyAEKEkV4ZWN1dGVQbGFuUmVxdWVzdBIPCgdwbGFuX2lkGAEgASgJEhQKB3ZlcnNpb24YAiABKA1IAIgBARINCgVpbnB1dBgDIAEoCRINCgVtb2RlbBgEIAEoCRIkCgZidWRnZXQYBSABKAsyFC5jb2RlYWdlbnQudjEuQnVkZ2V0EhIKCnJlcXVlc3RfaWQYBiABKAkSFAoMZXhlY3V0aW9uX2lkGAcgASgJEhEKCWFmdGVyX3NlcRgIIAEoBEIKCghfdmVyc2lvbiLbBAoJUGxhbkV2ZW50EgsKA3NlcRgBIAEoBBIPCgdwbGFuX2lkGAIgASgJEhQKDGV4ZWN1dGlvbl9pZBgDIAEoCRIoCgR0aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCgdzdGFydGVkGAUgASgLMhkuY29kZWFnZW50LnYxLlBsYW5TdGFydGVkSAASNQoMc3RlcF9jaGFuZ2VkGAYgASgLMh0uY29kZWFnZW50LnYxLlBsYW5TdGVwQ2hhbmdlZEgAEjMKC3N0ZXBfb3V0cHV0GAcgASgLMhwuY29kZWFnZW50LnYxLlBsYW5TdGVwT3V0cHV0SAASLgoIcHJvZ3Jlc3MYCCABKAsyGi5jb2RlYWdlbnQudjEuUGxhblByb2dyZXNzSAASOwoPaW5wdXRfcmVxdWVzdGVkGAkgASgLMiAuY29kZWFnZW50LnYxLlBsYW5JbnB1dFJlcXVlc3RlZEgAEiYKBm5vdGljZRgKIAEoCzIULmNvZGVhZ2VudC52MS5Ob3RpY2VIABIuCghmaW5pc2hlZBgLIAEoCzIaLmNvZGVhZ2VudC52MS5QbGFuRmluaXNoZWRIABIxCgxzdHJlYW1fcmVhZHkYHiABKAsyGS5jb2RlYWdlbnQudjEuU3RyZWFtUmVhZHlIABItCgprZWVwX2FsaXZlGB8gASgLMhcuY29kZWFnZW50LnYxLktlZXBBbGl2ZUgAEiYKBnJlc3luYxggIAEoCzIULmNvZGVhZ2VudC52MS5SZXN5bmNIAEIHCgVldmVudCJUCgtQbGFuU3RhcnRlZBIPCgd2ZXJzaW9uGAEgASgNEhIKCnJlcXVlc3RfaWQYAiABKAkSEQoJcHJpbmNpcGFsGAMgASgJEg0KBWlucHV0GAQgASgJIlIKDlBsYW5TdGVwT3V0cHV0Eg8KB3N0ZXBfaWQYASABKAkSEQoJaXRlbV9wYXRoGAIgAygNEg4KBnN0cmVhbRgDIAEoCRIMCgR0ZXh0GAQgASgJInYKDFBsYW5Qcm9ncmVzcxIWCg5maW5pc2hlZF9zdGVwcxgBIAEoDRITCgt0b3RhbF9zdGVwcxgCIAEoDRIVCg1ydW5uaW5nX3N0ZXBzGAMgASgNEiIKBXVzYWdlGAQgASgLMhMuY29kZWFnZW50LnYxLlVzYWdlIokBChJQbGFuSW5wdXRSZXF1ZXN0ZWQSDwoHc3RlcF9pZBgBIAEoCRIRCglpdGVtX3BhdGgYAiADKA0SDgoGcHJvbXB0GAMgASgJEg4KBnNjaGVtYRgEIAEoCRIvCgtleHBpcmVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi7AIKDFBsYW5GaW5pc2hlZBINCgVzdGF0ZRgBIAEoCRIVCghnb2FsX21ldBgCIAEoCEgAiAEBEiwKC2dvYWxfY2hlY2tzGAMgAygLMhcuY29kZWFnZW50LnYxLkdvYWxDaGVjaxIOCgZvdXRwdXQYBCABKAkSJgoFZXJyb3IYBSABKAsyFy5jb2RlYWdlbnQudjEuVHVybkVycm9yEhYKDmZhaWxlZF9zdGVwX2lkGAYgASgJEiIKBXVzYWdlGAcgASgLMhMuY29kZWFnZW50LnYxLlVzYWdlEhMKC2R1cmF0aW9uX21zGAggASgEEj8KC3N0ZXBfY291bnRzGAkgAygLMiouY29kZWFnZW50LnYxLlBsYW5GaW5pc2hlZC5TdGVwQ291bnRzRW50cnkaMQoPU3RlcENvdW50c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoDToCOAFCCwoJX2dvYWxfbWV0IocBChZTdWJtaXRQbGFuSW5wdXRSZXF1ZXN0Eg8KB3BsYW5faWQYASABKAkSFAoMZXhlY3V0aW9uX2lkGAIgASgJEg8KB3N0ZXBfaWQYAyABKAkSEQoJaXRlbV9wYXRoGAQgAygNEg4KBnZhbHVlcxgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJIjYKF1N1Ym1pdFBsYW5JbnB1dFJlc3BvbnNlEg4KBnZhbHVlcxgBIAEoCRILCgNzZXEYAiABKAQiTgoRQ2FuY2VsUGxhblJlcXVlc3QSDwoHcGxhbl9pZBgBIAEoCRIUCgxleGVjdXRpb25faWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCSI/ChJDYW5jZWxQbGFuUmVzcG9uc2USFAoMZXhlY3V0aW9uX2lkGAEgASgJEhMKC3dhc19ydW5uaW5nGAIgASgIMpsECgtQbGFuU2VydmljZRJBCgpDcmVhdGVQbGFuEh8uY29kZWFnZW50LnYxLkNyZWF0ZVBsYW5SZXF1ZXN0GhIuY29kZWFnZW50LnYxLlBsYW4SOwoHR2V0UGxhbhIcLmNvZGVhZ2VudC52MS5HZXRQbGFuUmVxdWVzdBoSLmNvZGVhZ2VudC52MS5QbGFuEkwKCUxpc3RQbGFucxIeLmNvZGVhZ2VudC52MS5MaXN0UGxhbnNSZXF1ZXN0Gh8uY29kZWFnZW50LnYxLkxpc3RQbGFuc1Jlc3BvbnNlEkEKClJlZmluZVBsYW4SHy5jb2RlYWdlbnQudjEuUmVmaW5lUGxhblJlcXVlc3QaEi5jb2RlYWdlbnQudjEuUGxhbhJKCgtFeGVjdXRlUGxhbhIgLmNvZGVhZ2VudC52MS5FeGVjdXRlUGxhblJlcXVlc3QaFy5jb2RlYWdlbnQudjEuUGxhbkV2ZW50MAESXgoPU3VibWl0UGxhbklucHV0EiQuY29kZWFnZW50LnYxLlN1Ym1pdFBsYW5JbnB1dFJlcXVlc3QaJS5jb2RlYWdlbnQudjEuU3VibWl0UGxhbklucHV0UmVzcG9uc2USTwoKQ2FuY2VsUGxhbhIfLmNvZGVhZ2VudC52MS5DYW5jZWxQbGFuUmVxdWVzdBogLmNvZGVhZ2VudC52MS5DYW5jZWxQbGFuUmVzcG9uc2ViBnByb3RvMw", [file_codeagent_v1_code_agent, file_google_protobuf_timestamp]);
 
 /**
  * A plan. A version never changes; RefinePlan makes the next one.
@@ -2213,169 +2213,6 @@ export const PlanStartedSchema: GenMessage<PlanStarted, {jsonType: PlanStartedJs
   messageDesc(file_codeagent_v1_plan_service, 21);
 
 /**
- * A step changed its state.
- *
- * @generated from message codeagent.v1.PlanStepChanged
- */
-export type PlanStepChanged = Message<"codeagent.v1.PlanStepChanged"> & {
-  /**
-   * The step.
-   *
-   * @generated from field: string step_id = 1;
-   */
-  stepId: string;
-
-  /**
-   * `running`, `waiting` (for input, an approval or the next attempt), `completed`, `failed`, `skipped`, `cancelled`,
-   * `compensating`, `compensated` or `compensation_failed`. Before its first change a step is `pending`.
-   *
-   * @generated from field: string state = 2;
-   */
-  state: string;
-
-  /**
-   * Number of the attempt, from 1; 0 where it was never tried.
-   *
-   * @generated from field: uint32 attempt = 3;
-   */
-  attempt: number;
-
-  /**
-   * Within `for_each` steps: the index of each item, from 0, outermost first.
-   *
-   * @generated from field: repeated uint32 item_path = 4;
-   */
-  itemPath: number[];
-
-  /**
-   * When it is `completed`: its output, as JSON text.
-   *
-   * @generated from field: string output = 5;
-   */
-  output: string;
-
-  /**
-   * Whether part of the output was left out here to keep the event small; the execution has it whole.
-   *
-   * @generated from field: bool truncated = 6;
-   */
-  truncated: boolean;
-
-  /**
-   * When it is `failed`, `skipped` or `compensation_failed`: one sentence on why.
-   *
-   * @generated from field: string reason = 7;
-   */
-  reason: string;
-
-  /**
-   * When it `failed`: what a unary call would have thrown.
-   *
-   * @generated from field: codeagent.v1.TurnError error = 8;
-   */
-  error?: TurnError | undefined;
-
-  /**
-   * How long the attempt took, once it has ended.
-   *
-   * @generated from field: optional uint64 duration_ms = 9;
-   */
-  durationMs?: bigint | undefined;
-
-  /**
-   * What a model used in it, where one was asked.
-   *
-   * @generated from field: codeagent.v1.Usage usage = 10;
-   */
-  usage?: Usage | undefined;
-};
-
-/**
- * A step changed its state.
- *
- * @generated from message codeagent.v1.PlanStepChanged
- */
-export type PlanStepChangedJson = {
-  /**
-   * The step.
-   *
-   * @generated from field: string step_id = 1;
-   */
-  stepId?: string;
-
-  /**
-   * `running`, `waiting` (for input, an approval or the next attempt), `completed`, `failed`, `skipped`, `cancelled`,
-   * `compensating`, `compensated` or `compensation_failed`. Before its first change a step is `pending`.
-   *
-   * @generated from field: string state = 2;
-   */
-  state?: string;
-
-  /**
-   * Number of the attempt, from 1; 0 where it was never tried.
-   *
-   * @generated from field: uint32 attempt = 3;
-   */
-  attempt?: number;
-
-  /**
-   * Within `for_each` steps: the index of each item, from 0, outermost first.
-   *
-   * @generated from field: repeated uint32 item_path = 4;
-   */
-  itemPath?: number[];
-
-  /**
-   * When it is `completed`: its output, as JSON text.
-   *
-   * @generated from field: string output = 5;
-   */
-  output?: string;
-
-  /**
-   * Whether part of the output was left out here to keep the event small; the execution has it whole.
-   *
-   * @generated from field: bool truncated = 6;
-   */
-  truncated?: boolean;
-
-  /**
-   * When it is `failed`, `skipped` or `compensation_failed`: one sentence on why.
-   *
-   * @generated from field: string reason = 7;
-   */
-  reason?: string;
-
-  /**
-   * When it `failed`: what a unary call would have thrown.
-   *
-   * @generated from field: codeagent.v1.TurnError error = 8;
-   */
-  error?: TurnErrorJson;
-
-  /**
-   * How long the attempt took, once it has ended.
-   *
-   * @generated from field: optional uint64 duration_ms = 9;
-   */
-  durationMs?: string;
-
-  /**
-   * What a model used in it, where one was asked.
-   *
-   * @generated from field: codeagent.v1.Usage usage = 10;
-   */
-  usage?: UsageJson;
-};
-
-/**
- * Describes the message codeagent.v1.PlanStepChanged.
- * Use `create(PlanStepChangedSchema)` to create a new message.
- */
-export const PlanStepChangedSchema: GenMessage<PlanStepChanged, {jsonType: PlanStepChangedJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 22);
-
-/**
  * A piece of a running step's output.
  *
  * @generated from message codeagent.v1.PlanStepOutput
@@ -2450,7 +2287,7 @@ export type PlanStepOutputJson = {
  * Use `create(PlanStepOutputSchema)` to create a new message.
  */
 export const PlanStepOutputSchema: GenMessage<PlanStepOutput, {jsonType: PlanStepOutputJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 23);
+  messageDesc(file_codeagent_v1_plan_service, 22);
 
 /**
  * How far an execution is. Items of a `for_each` count as steps as soon as their number is known.
@@ -2527,7 +2364,7 @@ export type PlanProgressJson = {
  * Use `create(PlanProgressSchema)` to create a new message.
  */
 export const PlanProgressSchema: GenMessage<PlanProgress, {jsonType: PlanProgressJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 24);
+  messageDesc(file_codeagent_v1_plan_service, 23);
 
 /**
  * A user_input step waits.
@@ -2618,7 +2455,7 @@ export type PlanInputRequestedJson = {
  * Use `create(PlanInputRequestedSchema)` to create a new message.
  */
 export const PlanInputRequestedSchema: GenMessage<PlanInputRequested, {jsonType: PlanInputRequestedJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 25);
+  messageDesc(file_codeagent_v1_plan_service, 24);
 
 /**
  * An execution ended.
@@ -2765,70 +2602,7 @@ export type PlanFinishedJson = {
  * Use `create(PlanFinishedSchema)` to create a new message.
  */
 export const PlanFinishedSchema: GenMessage<PlanFinished, {jsonType: PlanFinishedJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 26);
-
-/**
- * What one success criterion came to.
- *
- * @generated from message codeagent.v1.GoalCheck
- */
-export type GoalCheck = Message<"codeagent.v1.GoalCheck"> & {
-  /**
-   * The criterion, as the plan has it.
-   *
-   * @generated from field: string criterion = 1;
-   */
-  criterion: string;
-
-  /**
-   * `met`, `not_met` or `unknown`.
-   *
-   * @generated from field: string state = 2;
-   */
-  state: string;
-
-  /**
-   * A sentence for people on what shows it.
-   *
-   * @generated from field: string evidence = 3;
-   */
-  evidence: string;
-};
-
-/**
- * What one success criterion came to.
- *
- * @generated from message codeagent.v1.GoalCheck
- */
-export type GoalCheckJson = {
-  /**
-   * The criterion, as the plan has it.
-   *
-   * @generated from field: string criterion = 1;
-   */
-  criterion?: string;
-
-  /**
-   * `met`, `not_met` or `unknown`.
-   *
-   * @generated from field: string state = 2;
-   */
-  state?: string;
-
-  /**
-   * A sentence for people on what shows it.
-   *
-   * @generated from field: string evidence = 3;
-   */
-  evidence?: string;
-};
-
-/**
- * Describes the message codeagent.v1.GoalCheck.
- * Use `create(GoalCheckSchema)` to create a new message.
- */
-export const GoalCheckSchema: GenMessage<GoalCheck, {jsonType: GoalCheckJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 27);
+  messageDesc(file_codeagent_v1_plan_service, 25);
 
 /**
  * Answers a user_input step.
@@ -2933,7 +2707,7 @@ export type SubmitPlanInputRequestJson = {
  * Use `create(SubmitPlanInputRequestSchema)` to create a new message.
  */
 export const SubmitPlanInputRequestSchema: GenMessage<SubmitPlanInputRequest, {jsonType: SubmitPlanInputRequestJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 28);
+  messageDesc(file_codeagent_v1_plan_service, 26);
 
 /**
  * The answer was taken.
@@ -2982,7 +2756,7 @@ export type SubmitPlanInputResponseJson = {
  * Use `create(SubmitPlanInputResponseSchema)` to create a new message.
  */
 export const SubmitPlanInputResponseSchema: GenMessage<SubmitPlanInputResponse, {jsonType: SubmitPlanInputResponseJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 29);
+  messageDesc(file_codeagent_v1_plan_service, 27);
 
 /**
  * Asks for the end of an execution.
@@ -3045,7 +2819,7 @@ export type CancelPlanRequestJson = {
  * Use `create(CancelPlanRequestSchema)` to create a new message.
  */
 export const CancelPlanRequestSchema: GenMessage<CancelPlanRequest, {jsonType: CancelPlanRequestJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 30);
+  messageDesc(file_codeagent_v1_plan_service, 28);
 
 /**
  * Says which execution was asked to end.
@@ -3094,7 +2868,7 @@ export type CancelPlanResponseJson = {
  * Use `create(CancelPlanResponseSchema)` to create a new message.
  */
 export const CancelPlanResponseSchema: GenMessage<CancelPlanResponse, {jsonType: CancelPlanResponseJson}> = /*@__PURE__*/
-  messageDesc(file_codeagent_v1_plan_service, 31);
+  messageDesc(file_codeagent_v1_plan_service, 29);
 
 /**
  * Plans: steps over the server's functions that a model or a caller writes, that people read before they run, and that

@@ -166,6 +166,7 @@ export function chunksFromLogEvents(options: ChunkOptions): (event: LogEvent) =>
       case "request-opened":
       case "request-resolved":
       case "history-compacted":
+      case "plan-step":
       case "tools-changed":
       case "notice":
         return [];

@@ -34,6 +34,14 @@ import { blockFromProto, blockToProto } from "./block.ts";
 import { readStored, turnErrorFromProto, turnErrorToProto } from "./error.ts";
 import { countFromProto, integerToProto, timeFromProto, wordFromProto } from "./field.ts";
 import { messageFromProto, messageToProto } from "./message.ts";
+import {
+  planOutcomeFromProto,
+  planOutcomeToProto,
+  planRunFromProto,
+  planRunToProto,
+  planStepFromProto,
+  planStepToProto,
+} from "./plan-event.ts";
 import { optionsFromProto, optionsToProto, toolDefinitionFromProto, toolDefinitionToProto } from "./request.ts";
 import { toolResultFromProto, toolResultToProto } from "./tool-result.ts";
 import { usageFromProto, usageToProto } from "./usage.ts";
@@ -205,10 +213,14 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
   switch (event.type) {
     case "turn-started": {
       const { requestId, principal, model, toolsDigest = "" } = event;
+      const plan = event.plan && planRunToProto(event.plan);
       const messages = event.messages.map(messageToProto);
       const tools = event.tools.map(toolDefinitionToProto);
       const options = optionsToProto(event.options);
-      return { case: "turnStarted", value: { requestId, principal, model, messages, options, tools, toolsDigest } };
+      return {
+        case: "turnStarted",
+        value: { requestId, principal, model, messages, options, tools, toolsDigest, plan },
+      };
     }
     case "step-started": {
       const { step, attempt, model, provider } = event;
@@ -261,8 +273,11 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
       const { finishReason, steps } = event;
       const usage = event.usage && usageToProto(event.usage);
       const error = event.error && turnErrorToProto(event.error);
-      return { case: "turnFinished", value: { finishReason, usage, error, steps } };
+      const plan = event.plan && planOutcomeToProto(event.plan);
+      return { case: "turnFinished", value: { finishReason, usage, error, steps, plan } };
     }
+    case "plan-step":
+      return { case: "planStep", value: planStepToProto(event) };
     default:
       return event satisfies never;
   }
@@ -271,7 +286,7 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
 function eventFromProto(event: GenerateChunk["event"]): LogEvent {
   switch (event.case) {
     case "turnStarted": {
-      const { requestId, principal, model, messages, options, tools, toolsDigest } = event.value;
+      const { requestId, principal, model, messages, options, tools, toolsDigest, plan } = event.value;
       const path = "turn_started";
       return present({
         type: "turn-started",
@@ -282,6 +297,7 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
         options: options === undefined ? {} : optionsFromProto(options, `${path}.options`, "server"),
         tools: tools.map((tool, index) => toolDefinitionFromProto(tool, `${path}.tools[${index}]`, "server")),
         toolsDigest: presentText(toolsDigest),
+        plan: plan && planRunFromProto(plan),
       });
     }
     case "stepStarted": {
@@ -362,15 +378,18 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
       return present({ type: "notice", level, code, message, modelText: presentText(event.value.modelText) });
     }
     case "turnFinished": {
-      const { finishReason, usage, error, steps } = event.value;
+      const { finishReason, usage, error, steps, plan } = event.value;
       return present({
         type: "turn-finished",
         finishReason: wordFromProto(finishReason, finishReasons, "turn_finished.finish_reason"),
         usage: usage && usageFromProto(usage, "turn_finished.usage"),
         error: error && turnErrorFromProto(error, "turn_finished.error"),
         steps,
+        plan: plan && planOutcomeFromProto(plan, "turn_finished.plan"),
       });
     }
+    case "planStep":
+      return { type: "plan-step", ...planStepFromProto(event.value, "plan_step") };
     case "streamReady":
     case "keepAlive":
     case "resync":
