@@ -12,8 +12,9 @@ import type { TurnState } from "./state.ts";
 
 /**
  * Runs the calls of an answer. Calls that only read run side by side, one that may change something runs alone and in
- * its place; tasks that are handed over together are worked on together. `tool-started` is committed before a tool runs, so that after a crash nothing is run twice without knowing.
- * For a call that has to be asked for a request is opened; it is left for later, and the others run meanwhile.
+ * its place; tasks that are handed over together are worked on together. `tool-started` is committed before a tool runs,
+ * so that after a crash nothing is run twice without knowing. For a call that has to be asked for a request is opened; it
+ * is left for later, and the others run meanwhile.
  * @throws the signal's reason.
  */
 export async function runTools(
