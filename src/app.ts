@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { CodeAgentService, file_codeagent_v1_code_agent } from "../gen/codeagent/v1/code_agent_pb.ts";
-import { file_codeagent_v1_mcp_service } from "../gen/codeagent/v1/mcp_service_pb.ts";
+import { file_codeagent_v1_mcp_service, McpService } from "../gen/codeagent/v1/mcp_service_pb.ts";
 import { file_codeagent_v1_model_service, ModelService } from "../gen/codeagent/v1/model_service_pb.ts";
 import { file_codeagent_v1_plan_service } from "../gen/codeagent/v1/plan_service_pb.ts";
 import { file_codeagent_v1_schedule_service, ScheduleService } from "../gen/codeagent/v1/schedule_service_pb.ts";
@@ -11,6 +11,7 @@ import { file_codeagent_v1_skill_service, SkillService } from "../gen/codeagent/
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
 import type { Config } from "./config.ts";
+import { configuredMcpServers } from "./configured-mcp.ts";
 import { configuredModels } from "./configured-models.ts";
 import { configuredSandbox } from "./configured-sandbox.ts";
 import { configuredSkills } from "./configured-skills.ts";
@@ -22,12 +23,14 @@ import type { Store } from "./log/store.ts";
 import { createMcpPath, type McpPath, mcpPath } from "./mcp-server/mcp-path.ts";
 import type { ModelCatalog } from "./provider/model-catalog.ts";
 import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
+import { adminRight, originValues } from "./rpc/admin-right.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
 import { defaultStreamLimits } from "./rpc/chunk-stream.ts";
 import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
+import { mcpHandlers } from "./rpc/mcp.ts";
 import { modelHandlers } from "./rpc/models.ts";
 import { registerServicesToCome } from "./rpc/not-yet.ts";
 import { OnceCalls } from "./rpc/once.ts";
@@ -52,9 +55,9 @@ import { openHttpFunctions } from "./tool/http/open-http-functions.ts";
 import { localFunctions } from "./tool/local.ts";
 import { addressPolicy } from "./tool/net/address-policy.ts";
 import { guardedClient } from "./tool/net/guarded-client.ts";
+import { runCommand } from "./tool/run-command.ts";
 import { resolveWorkspace } from "./tool/workspace.ts";
 import { version } from "./version.ts";
-import { runCommand } from "./tool/run-command.ts";
 
 /** Takes what an operator should know; `facts` may hold an `error`. */
 export type Report = (
@@ -127,15 +130,22 @@ export async function startApp({
     const sandbox = undo.adopt(configuredSandbox(config, env), (held) => held.close());
     const skills = undo.adopt(configuredSkills(config, { sandbox, env, now, report }), (held) => held.close());
     const local = undo.adopt(localFunctions(), (provider) => provider.close());
+    const commands = localFunctions([runCommand(sandbox)]);
     const policy = addressPolicy({ allow: config["net.allow"] });
     const web = localFunctions([fetchUrl(guardedClient(policy))]);
     const http = await openHttpFunctions(config.http, { policy, env, report });
-    const commands = localFunctions([runCommand(sandbox)]);
     for (const provider of http) undo.defer(() => provider.close());
     for (const provider of added) undo.defer(() => provider.close());
+    const mcpServers = undo.adopt(
+      await configuredMcpServers(config, {
+        ...{ sandbox, env, now, report },
+        workspace: defaultWorkspace,
+        connectsAtOnce: runSchedules,
+      }),
+      (held) => held.close(),
+    );
     const functions = new FunctionSets({
-      providers: [...added, local, commands, web, ...http],
-      ofWorkspace: skills,
+      providers: [...added, local, commands, web, ...http, mcpServers],
       ofWorkspace: skills,
       order: config.function_order,
       now,
@@ -147,6 +157,13 @@ export async function startApp({
       models,
       functions,
       systemPrompt: config.system_prompt === "" ? defaultSystemPrompt : config.system_prompt,
+      permissions: {
+        mode: config["permissions.mode"],
+        allow: config["permissions.allow"],
+        ask: config["permissions.ask"],
+        deny: config["permissions.deny"],
+        sandbox: sandbox.kind,
+      },
       limits: {
         ...defaultSessionLimits,
         maxSteps: config["limits.max_steps"],
@@ -216,11 +233,12 @@ export async function startApp({
       router.service(ToolService, toolHandlers(sessions, once, functions, stopping.signal));
       router.service(SkillService, skillHandlers(sessions, once, skills));
       router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom));
+      router.service(McpService, mcpHandlers(mcpServers, once, adminRight(config.admin_api)));
       registerServicesToCome(router);
       router.service(Health, healthService(health));
       reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
     };
-    for (const service of [CodeAgentService, ModelService, ToolService, SkillService, ScheduleService])
+    for (const service of [CodeAgentService, ModelService, ToolService, SkillService, ScheduleService, McpService])
       health.set(service.typeName, ServingStatus.SERVING);
     const interceptors = [errorInterceptor(reportFault)];
     const mcp = createMcpPath({ routes, interceptors, offerTools: config["mcp_server.tools"], report });
@@ -237,7 +255,7 @@ export async function startApp({
         connectionsPerAddress: config["limits.connections_per_address"],
       },
       routes,
-      connect: { interceptors },
+      connect: { interceptors, contextValues: originValues },
       paths: new Map([[mcpPath, mcp.handle]]),
       ...(grpcFastPath ? { grpcCalls: encodedTurnCalls(turns, reportFault) } : {}),
       log: report,

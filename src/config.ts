@@ -2,10 +2,15 @@ import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { parse } from "yaml";
+import { permissionModes } from "./chat/session-config.ts";
 import { readNamedEndpoint } from "./provider/named-endpoint.ts";
 import type { NamedEndpoint } from "./provider/registry.ts";
+import { adminModes } from "./rpc/admin-right.ts";
 import { type HttpSection, readHttpSection } from "./tool/http/http-section.ts";
 import { readAllowed } from "./tool/net/address-policy.ts";
+import { ruleFault } from "./tool/permission.ts";
+import type { McpServerConfig } from "./tool/mcp/mcp-server-config.ts";
+import { readMcpServer } from "./tool/mcp/read-mcp-server.ts";
 import { sandboxKinds } from "./tool/sandbox/sandbox.ts";
 
 /** Reads one value; throws a sentence that says what is wanted. */
@@ -71,6 +76,17 @@ const oneOf =
     return word;
   };
 
+/** Texts have a rule on each line, or commas between: outside of parentheses, as a rule may have some itself. */
+const rules: Read<readonly string[]> = (value, base) => {
+  const given = typeof value === "string" ? value.split(/[,\n](?![^()]*\))/) : value;
+  const read = list(text)(given, base).filter((rule) => rule !== "");
+  for (const rule of read) {
+    const fault = ruleFault(rule);
+    if (fault !== undefined) throw new Error(`the rule ${rule} ${fault}`);
+  }
+  return read;
+};
+
 /** Every setting there is: the key in `codeagent.yaml`, and as `CODEAGENT_<KEY>` in the environment. */
 export const settings = {
   host: setting(text, "127.0.0.1", "Address to listen on. Anything but loopback needs a token."),
@@ -114,6 +130,14 @@ export const settings = {
     [],
     "Folders that sessions may choose their workspace in; by default the workspace.",
   ),
+  "permissions.mode": setting(
+    oneOf(permissionModes),
+    "ask",
+    "What agents of sessions that do not say may do without asking: ask, read-only, accept-edits or bypass.",
+  ),
+  "permissions.allow": setting(rules, [], "Rules for all sessions that allow, as run_command(git status:*)."),
+  "permissions.ask": setting(rules, [], "Rules for all sessions that ask; no session's rules get around them."),
+  "permissions.deny": setting(rules, [], "Rules for all sessions that deny, whatever else allows."),
   sandbox: setting(
     oneOf(sandboxKinds),
     "bwrap",
@@ -224,6 +248,11 @@ export const settings = {
     15_000,
     "How long it is left alone at first; twice as long each time it fails again, up to five minutes.",
   ),
+  admin_api: setting(
+    oneOf(adminModes),
+    "local",
+    "Who may add MCP servers over RPC, which start programs: callers on this machine (local), all callers (on), nobody (off).",
+  ),
   retry_cut_answers: setting(
     flag,
     true,
@@ -265,6 +294,8 @@ export type SettingKey = keyof Settings;
 export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setting<infer Value> ? Value : never } & {
   /** Endpoints of the operator's own; from the file only. */
   readonly providers: readonly NamedEndpoint[];
+  /** MCP servers to connect to; from the file only. */
+  readonly mcp: readonly McpServerConfig[];
   /** Functions that are HTTP requests; from the file only. */
   readonly http: readonly HttpSection[];
 };
@@ -289,6 +320,7 @@ export function readConfig(sources: ConfigSources): Config {
   const fromFile = sources.file !== undefined || existsSync(file) ? readFile(file) : new Map<string, unknown>();
   for (const key of fromFile.keys()) {
     if (key === "http" || key.startsWith(httpPrefix)) continue;
+    if (key === "mcp" || key.startsWith(mcpPrefix)) continue;
     if (key !== "providers" && !key.startsWith(providersPrefix) && !Object.hasOwn(settings, key))
       throw new Error(`${file}: there is no setting ${key}; there are: ${Object.keys(settings).join(", ")}`);
   }
@@ -314,6 +346,7 @@ export function readConfig(sources: ConfigSources): Config {
   };
   return {
     providers: providersOf(fromFile, file),
+    mcp: mcpServersOf(fromFile, file),
     http: httpOf(fromFile, file),
     host: value("host", settings.host),
     port: value("port", settings.port),
@@ -328,6 +361,10 @@ export function readConfig(sources: ConfigSources): Config {
     placement: value("placement", settings.placement),
     workspace: value("workspace", { ...settings.workspace, byDefault: workingDirectory }),
     workspace_roots: value("workspace_roots", settings.workspace_roots),
+    "permissions.mode": value("permissions.mode", settings["permissions.mode"]),
+    "permissions.allow": value("permissions.allow", settings["permissions.allow"]),
+    "permissions.ask": value("permissions.ask", settings["permissions.ask"]),
+    "permissions.deny": value("permissions.deny", settings["permissions.deny"]),
     sandbox: value("sandbox", settings.sandbox),
     sandbox_network: value("sandbox_network", settings.sandbox_network),
     sandbox_domains: value("sandbox_domains", settings.sandbox_domains),
@@ -369,6 +406,7 @@ export function readConfig(sources: ConfigSources): Config {
       settings["limits.connections_per_address"],
     ),
     "limits.max_answer_repairs": value("limits.max_answer_repairs", settings["limits.max_answer_repairs"]),
+    admin_api: value("admin_api", settings.admin_api),
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "compaction.at_share": value("compaction.at_share", settings["compaction.at_share"]),
     "compaction.window_tokens": value("compaction.window_tokens", settings["compaction.window_tokens"]),
@@ -397,6 +435,15 @@ function httpOf(fromFile: ReadonlyMap<string, unknown>, file: string): HttpSecti
   return [...fromFile]
     .filter(([key]) => key.startsWith(httpPrefix))
     .map(([key, value]) => readHttpSection(key.slice(httpPrefix.length), value, `${file}: ${key}`, absolute));
+}
+
+const mcpPrefix = "mcp.";
+
+function mcpServersOf(fromFile: ReadonlyMap<string, unknown>, file: string): McpServerConfig[] {
+  if (fromFile.has("mcp")) throw new Error(`${file}: mcp: servers by their names are wanted`);
+  return [...fromFile]
+    .filter(([key]) => key.startsWith(mcpPrefix))
+    .map(([key, value]) => readMcpServer(key.slice(mcpPrefix.length), value, resolve(file, ".."), `${file}: ${key}`));
 }
 
 /** The name of a setting in the environment. */

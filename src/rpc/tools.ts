@@ -13,7 +13,7 @@ import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
 import type { FunctionCall, FunctionDefinition } from "../tool/function-provider.ts";
 import type { FunctionSets } from "../tool/function-sets.ts";
-import { decidePermission, mainArgumentText, type PermissionFinding } from "../tool/permission.ts";
+import { decidePermission, type PermissionFinding, resolveSubject } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { theCaller } from "./caller.ts";
 import { defaultStreamLimits } from "./chunk-stream.ts";
@@ -98,18 +98,20 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: Fun
       const { definition } = found;
       const checked = checkArguments(definition, request.arguments);
       if (!checked.ok) throw invalidField("arguments", checked.error);
-      const { decision, rule, ruleSource, explanation } = await findingFor(permissions, found, checked.arguments);
-      const subject = mainArgumentText({ name: definition.name, arguments: checked.arguments });
-      return {
-        decision,
-        rule,
-        ruleSource,
-        explanation,
-        mode: permissions.policy.mode,
-        findings: [{ subject: subject === "" ? definition.name : subject, decision, rule, ruleSource, explanation }],
-      };
+      const finding = await findingFor(permissions, found, checked.arguments);
+      const { decision, rule, ruleSource, explanation, parts } = finding;
+      const findings = parts.map((part) => ({ ...part, subject: shortSubject(part.subject) }));
+      return { decision, rule, ruleSource, explanation, mode: permissions.rules.mode, findings };
     },
   } satisfies Partial<ServiceImpl<typeof ToolService>>;
+}
+
+const mostSubjectCharacters = 1000;
+
+function shortSubject(subject: string): string {
+  if (subject.length <= mostSubjectCharacters) return subject;
+  const kept = subject.slice(0, mostSubjectCharacters).toWellFormed();
+  return `${kept} … (${subject.length - mostSubjectCharacters} more characters)`;
 }
 
 const interruptedText = "interrupted, outcome unknown: check what it did before trying again";
@@ -126,12 +128,13 @@ function findTool(index: FunctionIndex, name: string): IndexedFunction {
 }
 
 async function findingFor(
-  { policy, grants, workspace }: SessionPermissions,
+  { rules, grants, workspace }: SessionPermissions,
   found: IndexedFunction,
   given: FunctionCall["arguments"],
 ): Promise<PermissionFinding> {
   const contentSha256 = await callContent(found, given, workspace);
-  return decidePermission(policy, grants, { ...found.definition, arguments: given, workspace, contentSha256 });
+  const subject = { ...found.definition, arguments: given, workspace, contentSha256 };
+  return decidePermission(rules, grants, await resolveSubject(subject));
 }
 
 function refuseUnlessAllowed({ name }: FunctionDefinition, { decision, explanation, rule }: PermissionFinding): void {

@@ -1,11 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
-import { plainPermissions } from "../chat/session-config.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import { type Question, questionOf } from "../tool/ask-user.ts";
 import { callContent } from "../tool/call-content.ts";
 import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
-import { decidePermission, isGranted } from "../tool/permission.ts";
+import { decidePermission, isGranted, resolveSubject, rulesOf } from "../tool/permission.ts";
 import { grantsOf } from "./grants.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { questionResult } from "./questions.ts";
@@ -52,9 +51,10 @@ export async function judgeCall(
   const checked = checkArguments(definition, use.input);
   if (!checked.ok) return { type: "run" };
   const { config, state } = session;
-  const { permissions = plainPermissions, workspace } = config;
-  const subject = { ...definition, arguments: checked.arguments, workspace };
-  const byRules = decidePermission(permissions, [], { ...subject, contentSha256: "" });
+  const { permissions, workspace } = config;
+  const given = { ...definition, arguments: checked.arguments, workspace, contentSha256: "" };
+  const subject = await resolveSubject(given);
+  const byRules = decidePermission(rulesOf(session.environment.permissions, permissions), [], subject);
   if (byRules.decision === "deny") return refused(`denied by the policy: ${byRules.explanation}`);
   if (definition.asks === true) {
     const question = questionOf(checked.arguments);
@@ -66,7 +66,8 @@ export async function judgeCall(
   const isRepeated = repetitions(turn, call) >= maxRepeatedCalls && maxRepeatedCalls > 0;
   if (request === undefined && byRules.decision === "allow" && !isRepeated) return { type: "run" };
   const contentSha256 = await callContent(found, checked.arguments, workspace);
-  if (request === undefined && isGranted(grantsOf(state), { ...subject, contentSha256 })) return { type: "run" };
+  if (request === undefined && byRules.grantable && isGranted(grantsOf(state), { ...subject, contentSha256 }))
+    return { type: "run" };
   if (request?.answer !== undefined) {
     const { decision, text = "" } = request.answer;
     if (decision !== "allow_once" && decision !== "allow_session") {

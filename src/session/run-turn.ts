@@ -5,6 +5,7 @@ import type { Message } from "../chat/message.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { toolFailure } from "../chat/tool-result.ts";
 import type { FunctionSets } from "../tool/function-sets.ts";
+import type { ServerPermissions } from "../tool/permission.ts";
 import { spentBudget } from "./budgets.ts";
 import { callModel } from "./call-model.ts";
 import { answerFault, answerInvalid, repairText } from "./check-answer.ts";
@@ -65,6 +66,8 @@ export interface TurnEnvironment {
   /** For sessions that have no system prompt of their own. */
   readonly systemPrompt: string;
   readonly limits: SessionLimits;
+  /** What holds for the calls of every session, and for all of it where a session says nothing. */
+  readonly permissions: ServerPermissions;
   /** Where tasks are handed to; absent where they can't be. */
   readonly sessions?: TaskSessions;
   /** Milliseconds since 1970. */

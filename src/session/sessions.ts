@@ -2,13 +2,13 @@ import { AgentError, invalidField } from "../chat/error.ts";
 import type { LogEvent, RequestAnswer } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
-import { type PermissionPolicy, plainPermissions, type SessionConfig } from "../chat/session-config.ts";
+import type { SessionConfig } from "../chat/session-config.ts";
 import type { Todo } from "../chat/todo.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
 import { eventBytes, type Tail } from "../log/tail.ts";
-import type { PermissionGrant } from "../tool/permission.ts";
+import { type PermissionGrant, rulesOf, type SessionRules } from "../tool/permission.ts";
 import { checkTurn } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
 import { encodeCompactionRequest } from "./compaction-request.ts";
@@ -69,7 +69,7 @@ export interface SessionView {
 
 /** What a session's calls are judged by. */
 export interface SessionPermissions {
-  readonly policy: PermissionPolicy;
+  readonly rules: SessionRules;
   readonly grants: readonly PermissionGrant[];
   readonly workspace: string;
 }
@@ -427,14 +427,16 @@ export class Sessions {
    * @throws {AgentError} `not_found`.
    */
   async permissions(principal: Principal, sessionId: string): Promise<SessionPermissions> {
-    if (sessionId === "") return { policy: plainPermissions, grants: [], workspace: this.#options.oneOff.workspace };
+    const { permissions: server } = this.#environment;
+    if (sessionId === "")
+      return { rules: rulesOf(server, undefined), grants: [], workspace: this.#options.oneOff.workspace };
     const stored = await this.#stored(principal, sessionId);
     const config = decodeSessionConfig(stored.config);
     const state =
       this.#workers.idleState(sessionId, stored.headSeq) ??
       (await loadState(this.#store, sessionId, config, stored.headSeq));
     return {
-      policy: config.permissions ?? plainPermissions,
+      rules: rulesOf(server, config.permissions),
       grants: grantsOf(state),
       workspace: config.workspace,
     };

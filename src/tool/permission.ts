@@ -1,17 +1,64 @@
 import { posix } from "node:path";
-import type { PermissionPolicy } from "../chat/session-config.ts";
-import { pathGlob } from "./path-glob.ts";
-import { TooSlow } from "./within-time.ts";
+import type { PermissionMode, PermissionPolicy } from "../chat/session-config.ts";
+import { judgeCommandLine } from "./judge-command.ts";
+import { patchedPaths } from "./patch-text.ts";
+import {
+  type ArgumentKind,
+  faultOfRule,
+  matchesPath,
+  matchesUrl,
+  type PermissionRule,
+  permissionRule,
+} from "./permission-rule.ts";
+import { type ResolvedPath, resolveRealPath } from "./real-path.ts";
+import type { SandboxKind } from "./sandbox/sandbox.ts";
+import { type CommandLine, everyCommand, readCommandLine } from "./shell/command-line.ts";
 
 /** What may become of a call. */
 export type PermissionDecision = "allow" | "ask" | "deny";
 
+/** Where a rule stands; `answer` is a call that somebody allowed for the session, `mode` decides where no rule matches. */
+export type RuleSource = "built_in" | "server" | "session" | "skill" | "answer" | "mode";
+
+/** Rules for all sessions of a server, and what holds where a session says nothing. */
+export interface ServerPermissions extends PermissionPolicy {
+  /** The walls around programs; `none` where there are none, and then each program is asked for. */
+  readonly sandbox: SandboxKind;
+}
+
+/** What a skill of the operator's that is loaded in the session needs for its work (`allowed-tools`). */
+export interface SkillPermissions {
+  readonly skill: string;
+  readonly allow: readonly string[];
+}
+
+/** Rules of one source. */
+export interface PermissionLayer {
+  readonly source: "server" | "session" | "skill";
+  /** Name of the skill. */
+  readonly skill?: string;
+  readonly allow: readonly string[];
+  readonly ask: readonly string[];
+  readonly deny: readonly string[];
+}
+
+/** All that calls of a session are judged by. */
+export interface SessionRules {
+  readonly mode: PermissionMode;
+  readonly layers: readonly PermissionLayer[];
+  readonly sandbox: SandboxKind;
+}
+
 /** A call whose arguments are parsed, and what is known of its function. */
 export interface PermissionSubject {
   readonly name: string;
+  /** Where the function comes from, as `mcp:github`; default the server's own. */
+  readonly source?: string;
   readonly readOnly: boolean;
   /** The function changes files of the workspace and nothing else. */
   readonly edits?: boolean;
+  /** The function starts a process. */
+  readonly runsProgram?: boolean;
   /** All it does is done by calls of another turn, each judged there by the same policy. */
   readonly delegates?: boolean;
   readonly arguments: Readonly<Record<string, unknown>>;
@@ -19,6 +66,10 @@ export interface PermissionSubject {
   readonly workspace: string;
   /** Of what the call would run besides its arguments (`callContent`). */
   readonly contentSha256: string;
+  /** Where the paths of the call lead, by how they are written; one that is missing is taken as it is written. */
+  readonly paths?: ReadonlyMap<string, ResolvedPath>;
+  /** The command of the call. */
+  readonly commandLine?: CommandLine;
 }
 
 /** A call that somebody allowed for the rest of the session. */
@@ -30,21 +81,37 @@ export interface PermissionGrant {
   readonly contentSha256: string;
 }
 
-export interface PermissionFinding {
+/** What a part of a call came to: one simple command, one path, one URL, or all of it. */
+export interface PermissionPart {
+  readonly subject: string;
   readonly decision: PermissionDecision;
-  /** The rule that decided, as it was written; empty where none matched and the mode decided. */
+  /** The rule that decided, as it was written; empty where none matched. */
   readonly rule: string;
-  readonly ruleSource: "session" | "answer" | "mode";
+  readonly ruleSource: RuleSource;
   /** A sentence for people, without a full stop. */
   readonly explanation: string;
 }
 
-interface PermissionRule {
-  readonly name: string;
-  readonly pattern: string | undefined;
+export interface PermissionFinding extends Omit<PermissionPart, "subject"> {
+  /** Whether an `ask` may be answered for the rest of the session; what is asked for each time may not. */
+  readonly grantable: boolean;
+  /** At least one; the finding is the strictest of them. */
+  readonly parts: readonly PermissionPart[];
 }
 
-type ArgumentKind = "path" | "command" | "url";
+/** Judges a call by one rule after the other. */
+export interface Judge {
+  readonly rules: SessionRules;
+  readonly subject: PermissionSubject;
+  readonly mode: PermissionMode;
+  /** The strictest rule that matches: deny, ask, allow. */
+  byRules(matches: (rule: PermissionRule, decision: PermissionDecision) => boolean): Judgement | undefined;
+  byMode(): Judgement;
+  /** What becomes of writing to a file, or reading it, whichever function does it. */
+  path(path: ResolvedPath, access: "read" | "write"): Judgement;
+}
+
+export type Judgement = Omit<PermissionPart, "subject">;
 
 /** The argument that says what a function of the server does it to. */
 const mainArguments: Readonly<Record<string, { readonly argument: string; readonly kind: ArgumentKind }>> = {
@@ -53,6 +120,7 @@ const mainArguments: Readonly<Record<string, { readonly argument: string; readon
   search_text: { argument: "path", kind: "path" },
   write_file: { argument: "path", kind: "path" },
   edit_file: { argument: "path", kind: "path" },
+  apply_patch: { argument: "patch", kind: "path" },
   run_command: { argument: "command", kind: "command" },
   fetch_url: { argument: "url", kind: "url" },
 };
@@ -64,31 +132,80 @@ const usualArguments = [
   { argument: "url", kind: "url" },
 ] as const;
 
-const maxRuleCharacters = 1000;
-const anyMore = ":*";
+/** Rules for one of these that deny or ask are about all: what one may not see, no other may show. */
+const families: Readonly<Record<"read" | "write", readonly string[]>> = {
+  read: ["read_file", "search_text"],
+  write: ["write_file", "edit_file", "apply_patch"],
+};
+
+/** Files that decide what this server, its agents or git run; file functions ask before they change one. */
+const protectedNames: ReadonlySet<string> = new Set([
+  ".git",
+  ".codeagent",
+  ".mcp.json",
+  "codeagent.yaml",
+  "codeagent.yml",
+]);
+
+/** Puts together what the calls of a session are judged by. */
+export function rulesOf(
+  server: ServerPermissions,
+  session: PermissionPolicy | undefined,
+  skills: readonly SkillPermissions[] = [],
+): SessionRules {
+  const layers: PermissionLayer[] = [{ ...server, source: "server" }];
+  if (session !== undefined) layers.push({ ...session, source: "session" });
+  for (const { skill, allow } of skills) layers.push({ source: "skill", skill, allow, ask: [], deny: [] });
+  return { mode: (session ?? server).mode, layers, sandbox: server.sandbox };
+}
+
+/** Finds out what of a call depends on the file system, so that `decidePermission` need not look. */
+export async function resolveSubject<Subject extends PermissionSubject>(subject: Subject): Promise<Subject> {
+  const main = mainArgument(subject);
+  if (main === undefined || main.kind === "url") return subject;
+  const commandLine = main.kind === "command" ? readCommandLine(main.text) : undefined;
+  const named = commandLine === undefined ? pathsOf(subject, main.text) : pathsNamedIn(commandLine);
+  const resolved = await Promise.all(
+    named.map(async (path): Promise<[string, ResolvedPath]> => [path, await resolveRealPath(subject.workspace, path)]),
+  );
+  return { ...subject, paths: new Map(resolved), ...(commandLine === undefined ? {} : { commandLine }) };
+}
 
 /**
- * Says what may become of a call: rules that deny beat those that ask, these beat those that allow, and where none matches
- * the mode decides. What would be asked and was allowed for the session is allowed.
+ * Says what may become of a call: rules that deny beat those that ask, these beat those that allow, whoever wrote them, and
+ * where none matches the mode decides. What would be asked and was allowed for the session is allowed.
  *
- * A pattern is held against the main argument. Paths: a glob, as for `list_files`. Commands and URLs: the whole text, or its
- * beginning where the pattern ends in `:*`. In doubt a pattern that allows does not match and one that asks or denies does: a
- * shell's punctuation ends what can be allowed by a beginning, and words that ask or deny are found anywhere in a command.
+ * A pattern is held against the main argument. Paths: a glob, held against where the path leads. Commands: every simple
+ * command within counts for itself; one that allows has to cover each of them. URLs: the whole, a beginning or a domain. In
+ * doubt a pattern that allows does not match and one that asks or denies does.
+ * @param subject as `resolveSubject` gives it; without that paths count as they are written
  */
 export function decidePermission(
-  policy: PermissionPolicy,
+  rules: SessionRules,
   grants: readonly PermissionGrant[],
   subject: PermissionSubject,
 ): PermissionFinding {
-  const finding = ruleFinding(policy, subject) ?? modeFinding(policy, subject);
-  if (finding.decision !== "ask") return finding;
-  if (!isGranted(grants, subject)) return finding;
+  const parts = partsOf(judgeFor(rules, subject), subject);
+  const strictest =
+    parts.find((part) => part.decision === "deny") ?? parts.find((part) => part.decision === "ask") ?? parts[0];
+  if (strictest === undefined) throw new Error(`no part of a call of ${subject.name} was judged`);
+  const { subject: _, ...decided } = strictest;
+  if (decided.decision === "deny") return { ...decided, grantable: false, parts };
+  if (subject.runsProgram === true && rules.sandbox === "none") {
+    const explanation = `${subject.name} runs programs, there is no sandbox around them, and so each call is asked for`;
+    return { decision: "ask", rule: "", ruleSource: "built_in", explanation, grantable: false, parts };
+  }
+  const grantable = parts.every((part) => part.decision !== "ask" || part.ruleSource !== "built_in");
+  if (decided.decision === "allow" || !grantable || !isGranted(grants, subject))
+    return { ...decided, grantable, parts };
   const { name, argument } = grantFor(subject);
   return {
     decision: "allow",
     rule: `${name}(${mainArgument(subject)?.text ?? argument})`,
     ruleSource: "answer",
     explanation: "it was allowed for the rest of the session",
+    grantable,
+    parts,
   };
 }
 
@@ -115,54 +232,144 @@ export function mainArgumentText(subject: Pick<PermissionSubject, "name" | "argu
 
 /** Says what is wrong with a rule as somebody wrote it, as the end of a sentence; `undefined` for a good one. */
 export function ruleFault(text: string): string | undefined {
-  const wanted = "write a rule as name or name(pattern), for example run_command(git status:*) or read_file(src/**)";
-  if (text.length > maxRuleCharacters) return `has ${text.length} characters; ${maxRuleCharacters} is the most`;
-  const rule = parseRule(text);
-  if (rule === undefined) return `is no rule; ${wanted}`;
-  const { name, pattern } = rule;
-  if (pattern === undefined) return undefined;
-  if (pattern.trim() === "" || pattern === anyMore) return `has an empty pattern; ${wanted}`;
-  const kind = mainArguments[name]?.kind;
-  if (kind !== "command" && kind !== "url") return undefined;
-  const plain = pattern.endsWith(anyMore) ? pattern.slice(0, -anyMore.length) : pattern;
-  return plain.includes("*")
-    ? `has a * inside its pattern; for ${name} only :* at its end has a meaning, for any text that begins so`
-    : undefined;
+  return faultOfRule(text, (name) => (Object.hasOwn(mainArguments, name) ? mainArguments[name]?.kind : undefined));
 }
 
-function parseRule(text: string): PermissionRule | undefined {
-  const [, name, , pattern] = /^([\p{L}\p{N}_.:/-]+)(\(([\s\S]*)\))?$/u.exec(text) ?? [];
-  return name === undefined ? undefined : { name, pattern };
-}
-
-function ruleFinding(policy: PermissionPolicy, subject: PermissionSubject): PermissionFinding | undefined {
-  for (const decision of ["deny", "ask", "allow"] as const) {
-    const rule = policy[decision].find((text) => {
-      const parsed = parseRule(text);
-      return parsed !== undefined && matches(parsed, subject, decision === "allow");
-    });
-    if (rule === undefined) continue;
-    const says = { deny: "denies it", ask: "asks for approval", allow: "allows it" }[decision];
-    return { decision, rule, ruleSource: "session", explanation: `the rule ${rule} ${says}` };
+function partsOf(judge: Judge, subject: PermissionSubject): readonly PermissionPart[] {
+  const { workspace, paths: resolved } = subject;
+  const main = mainArgument(subject);
+  const whole = (text: string, judgement: Judgement): PermissionPart => ({ subject: text, ...judgement });
+  const ofName = () => judge.byRules((rule) => rule.pattern === undefined) ?? judge.byMode();
+  if (main === undefined) return [whole(subject.name, ofName())];
+  switch (main.kind) {
+    case "command":
+      return judgeCommandLine(judge, subject.commandLine ?? readCommandLine(main.text), pathIn(workspace, resolved));
+    case "url":
+      return [whole(main.text, judgeUrl(judge, main.text))];
+    case "path": {
+      const paths = pathsOf(subject, main.text).map(pathIn(workspace, resolved));
+      if (paths.length === 0) return [whole(subject.name, ofName())];
+      return paths.map((path) => whole(path.given, judgePath(judge, path)));
+    }
+    default:
+      return main.kind satisfies never;
   }
-  return undefined;
 }
 
-function modeFinding({ mode }: PermissionPolicy, subject: PermissionSubject): PermissionFinding {
-  const of = (decision: PermissionDecision, explanation: string) =>
-    ({ decision, rule: "", ruleSource: "mode", explanation }) as const;
-  if (mode === "bypass") return of("allow", "the mode bypass allows every tool");
-  if (subject.readOnly) return of("allow", `${subject.name} only reads`);
-  if (subject.delegates === true) return of("allow", `what ${subject.name} does is judged call by call`);
-  if (mode === "accept-edits" && subject.edits === true) return of("allow", "the mode accept-edits allows edits");
+function judgeUrl({ byRules, byMode }: Judge, url: string): Judgement {
+  const found = byRules(
+    ({ pattern }, decision) => pattern === undefined || matchesUrl(pattern, url, decision === "allow"),
+  );
+  return found ?? byMode();
+}
+
+function judgePath({ subject, byRules, byMode }: Judge, path: ResolvedPath): Judgement {
+  const found = byRules(
+    ({ pattern }, decision) => pattern === undefined || matchesPath(pattern, path, decision === "allow"),
+  );
+  if (found?.decision === "deny") return found;
+  if (subject.edits === true || families.write.includes(subject.name)) {
+    const guarded = protection(path);
+    if (guarded !== undefined) return guarded;
+  }
+  return found ?? byMode();
+}
+
+/** Nobody's rule and no mode lets an agent change what decides about it without being asked. */
+function protection({ given, real, relative }: ResolvedPath): Judgement | undefined {
+  const names = [...(relative ?? real).split("/"), ...given.split("/")].map((name) => name.toLowerCase());
+  const name = names.find((each) => protectedNames.has(each));
+  if (name === undefined) return undefined;
+  return { decision: "ask", rule: "", ruleSource: "built_in", explanation: `changes of ${name} are always asked for` };
+}
+
+function pathIn(workspace: string, resolved: ReadonlyMap<string, ResolvedPath> | undefined) {
+  return (given: string): ResolvedPath => {
+    const known = resolved?.get(given);
+    if (known !== undefined) return known;
+    const real = posix.resolve(workspace, given);
+    if (real === workspace) return { given, real, relative: "." };
+    return real.startsWith(`${workspace}/`)
+      ? { given, real, relative: real.slice(workspace.length + 1) }
+      : { given, real };
+  };
+}
+
+function judgeFor(rules: SessionRules, subject: PermissionSubject): Judge {
+  // Without walls a mode that asks for nothing would let a model do anything.
+  const mode = rules.mode === "bypass" && rules.sandbox === "none" ? "ask" : rules.mode;
+  const isAbout =
+    (names: readonly string[]) =>
+    (rule: PermissionRule): boolean =>
+      names.some((name) => rule.isAbout(name, subject.source ?? "local"));
+  const search = (
+    namesFor: (decision: PermissionDecision) => (rule: PermissionRule) => boolean,
+    matches: (rule: PermissionRule, decision: PermissionDecision) => boolean,
+  ): Judgement | undefined => {
+    for (const decision of ["deny", "ask", "allow"] as const) {
+      const fits = namesFor(decision);
+      for (const layer of rules.layers) {
+        for (const text of layer[decision]) {
+          const rule = permissionRule(text);
+          if (rule !== undefined && fits(rule) && matches(rule, decision)) return ruleJudgement(layer, text, decision);
+        }
+      }
+    }
+    return undefined;
+  };
+  const family = Object.values(families).find((names) => names.includes(subject.name)) ?? [subject.name];
+  const own = isAbout([subject.name]);
+  const related = (rule: PermissionRule) => own(rule) || (rule.pattern !== undefined && isAbout(family)(rule));
+  return {
+    rules,
+    subject,
+    mode,
+    byRules: (matches) => search((decision) => (decision === "allow" ? own : related), matches),
+    byMode: () => modeJudgement(mode, subject),
+    path(path, access) {
+      const found = search(
+        () => isAbout(families[access]),
+        ({ pattern }, decision) => pattern !== undefined && matchesPath(pattern, path, decision === "allow"),
+      );
+      if (found?.decision === "deny") return found;
+      const guarded = access === "write" ? protection(path) : undefined;
+      if (guarded !== undefined) return guarded;
+      if (found !== undefined) return found;
+      if (access === "read") return ofMode("allow", "files may be read");
+      const may = `${subject.name} would write to it`;
+      if (mode === "bypass") return ofMode("allow", "the mode bypass allows every tool");
+      if (mode === "accept-edits" && path.relative !== undefined)
+        return ofMode("allow", "the mode accept-edits allows edits");
+      return mode === "read-only"
+        ? ofMode("deny", `${may}, and the mode is read-only`)
+        : ofMode("ask", `${may}, and no rule allows to write there`);
+    },
+  };
+}
+
+function ruleJudgement({ source, skill }: PermissionLayer, rule: string, decision: PermissionDecision): Judgement {
+  const says = { deny: "denies it", ask: "asks for approval", allow: "allows it" }[decision];
+  const of = source === "server" ? " of the server" : source === "skill" ? ` of the skill ${skill ?? ""}` : "";
+  return { decision, rule, ruleSource: source, explanation: `the rule ${rule}${of} ${says}` };
+}
+
+function ofMode(decision: PermissionDecision, explanation: string): Judgement {
+  return { decision, rule: "", ruleSource: "mode", explanation };
+}
+
+function modeJudgement(mode: PermissionMode, subject: PermissionSubject): Judgement {
+  if (mode === "bypass") return ofMode("allow", "the mode bypass allows every tool");
+  if (subject.readOnly) return ofMode("allow", `${subject.name} only reads`);
+  if (subject.delegates === true) return ofMode("allow", `what ${subject.name} does is judged call by call`);
+  if (mode === "accept-edits" && subject.edits === true) return ofMode("allow", "the mode accept-edits allows edits");
   const may = `${subject.name} may change something`;
   return mode === "read-only"
-    ? of("deny", `${may}, and the mode is read-only`)
-    : of("ask", `${may}, and the mode ${mode} asks for approval of that`);
+    ? ofMode("deny", `${may}, and the mode is read-only`)
+    : ofMode("ask", `${may}, and the mode ${mode} asks for approval of that`);
 }
 
 function mainArgument({ name, arguments: given }: Pick<PermissionSubject, "name" | "arguments">) {
-  const known = mainArguments[name];
+  const known = Object.hasOwn(mainArguments, name) ? mainArguments[name] : undefined;
   const { argument, kind } = known ?? usualArguments.find((usual) => typeof given[usual.argument] === "string") ?? {};
   if (argument === undefined || kind === undefined) return undefined;
   const value = given[argument];
@@ -170,64 +377,24 @@ function mainArgument({ name, arguments: given }: Pick<PermissionSubject, "name"
   return kind === "path" ? { text: ".", kind } : undefined; // without a path a function works in the whole workspace
 }
 
-/** @param inFull for rules that allow: what is not understood in full does not match */
-function matches(rule: PermissionRule, subject: PermissionSubject, inFull: boolean): boolean {
-  if (rule.name !== subject.name) return false;
-  if (rule.pattern === undefined) return true;
-  const argument = mainArgument(subject);
-  if (argument === undefined) return false;
-  switch (argument.kind) {
-    case "path":
-      return matchesPath(rule.pattern, argument.text, subject.workspace, inFull);
-    case "command":
-      return matchesCommand(rule.pattern, argument.text, inFull);
-    case "url":
-      return matchesUrl(rule.pattern, argument.text);
-    default:
-      return argument.kind satisfies never;
+function pathsOf({ name }: PermissionSubject, text: string): readonly string[] {
+  return name === "apply_patch" ? patchedPaths(text) : [text];
+}
+
+const mostPathsNamed = 100;
+
+/** What a command line opens by redirections, and the arguments that may be paths. */
+function pathsNamedIn({ commands }: CommandLine): readonly string[] {
+  const paths = new Set<string>();
+  for (const { words, redirections } of everyCommand(commands)) {
+    for (const { path } of redirections) if (path.literal) paths.add(path.text);
+    for (const word of words.slice(1)) {
+      if (paths.size >= mostPathsNamed) return [...paths];
+      if (word.literal && word.text !== "" && word.text.length < 1000 && !word.text.startsWith("-"))
+        paths.add(word.text);
+    }
   }
-}
-
-function matchesPath(pattern: string, given: string, workspace: string, inFull: boolean): boolean {
-  const path =
-    given === workspace ? "." : given.startsWith(`${workspace}/`) ? given.slice(workspace.length + 1) : given;
-  // Where a link is on the way, `..` leads elsewhere than the text says.
-  if (inFull && path.split("/").includes("..")) return false;
-  const plain = posix.normalize(path).replace(/(?<=.)\/$/, "");
-  if (plain === ".") return pattern === "**" || pattern === ".";
-  try {
-    return pathGlob(pattern)(inFull ? [plain] : [plain, path]).length > 0;
-  } catch (error) {
-    if (error instanceof TooSlow || error instanceof RangeError) return !inFull;
-    throw error;
-  }
-}
-
-/** Commands that a shell takes word by word: no second command, no redirection, nothing that is replaced by something else. */
-const plainCommand = /^[\p{L}\p{N}_./:=@%+,~^"' \t-]*$/u;
-
-function matchesCommand(pattern: string, given: string, inFull: boolean): boolean {
-  const command = given.trim();
-  const prefix = pattern.endsWith(anyMore) ? pattern.slice(0, -anyMore.length).trim() : undefined;
-  if (inFull) {
-    if (command === pattern) return true;
-    return prefix !== undefined && plainCommand.test(command) && `${command} `.startsWith(`${prefix} `);
-  }
-  const words = (prefix ?? pattern).trim().split(/\s+/).map(inExpression);
-  return new RegExp(`(?<![\\p{L}\\p{N}_-])${words.join("\\s+")}(?![\\p{L}\\p{N}_-])`, "u").test(command);
-}
-
-function inExpression(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
-}
-
-function matchesUrl(pattern: string, given: string): boolean {
-  const url = URL.parse(given)?.href ?? given;
-  if (!pattern.endsWith(anyMore)) return url === (URL.parse(pattern)?.href ?? pattern);
-  const prefix = pattern.slice(0, -anyMore.length);
-  if (!url.startsWith(prefix)) return false;
-  const next = url.charAt(prefix.length);
-  return prefix.endsWith("/") || next === "" || "/?#".includes(next);
+  return [...paths];
 }
 
 /** JSON in which the order of keys makes no difference. */
