@@ -56,7 +56,9 @@ export interface ServerOptions {
    * uncompressed messages. `routes` has to have them too, for every other protocol.
    */
   grpcCalls?: ReadonlyMap<string, GrpcCall>;
-  /** Serves what is no RPC. The default answers 404. */
+  /** Serves paths that are no RPC, by path without query. */
+  paths?: ReadonlyMap<string, (request: ServerRequest, response: ServerResponse) => Promise<void>>;
+  /** Serves what is neither. The default answers 404. */
   fallback?: (request: ServerRequest, response: ServerResponse) => void | Promise<void>;
   /** Told of faults of our own, never of callers' mistakes. */
   log?: ServerLog;
@@ -369,7 +371,7 @@ function createServe(
   const answerGrpc = createGrpcAnswerer(limits, shutdownSignal, (path, error) =>
     options.log?.("error", "an answer could not be sent", { path, error }),
   );
-  const fallback = options.fallback ?? answerNotFound;
+  const { paths, fallback = answerNotFound } = options;
 
   const onFailure = (request: ServerRequest, response: ServerResponse, error: unknown): void => {
     // Aborted means that the caller hung up.
@@ -385,7 +387,8 @@ function createServe(
     const takesStream = call?.method.methodKind === "bidi_streaming" || call?.method.methodKind === "client_streaming";
     if (!takesStream) limitBodyTime(request, limits.bodyTimeoutMs);
     if (call === undefined) {
-      const answered = async (): Promise<void> => fallback(request, response);
+      const serve = paths?.get(path) ?? fallback;
+      const answered = async (): Promise<void> => serve(request, response);
       answered().catch((error: unknown) => onFailure(request, response, error));
       return;
     }

@@ -10,7 +10,7 @@ const floors: readonly (readonly string[])[] = [
   ["dialect", "skill", "log"],
   ["session", "plan", "provider"],
   ["rpc", "rest"],
-  ["top", "server", "cli"],
+  ["top", "server", "cli", "mcp-server"],
 ];
 const mayImportGen = new Set(["convert", "rpc", "top"]);
 

@@ -5,12 +5,14 @@ import type { ConfigFlags } from "./config-flags.ts";
 import type { DbFlags } from "./db.ts";
 import type { DoctorFlags } from "./doctor.ts";
 import type { LoginFlags, LogoutFlags } from "./login.ts";
+import type { McpFlags } from "./mcp.ts";
 import type { ModelsFlags } from "./models.ts";
 import type { RunFlags } from "./run.ts";
 import type { AddScheduleFlags, SchedulesFlags } from "./schedules.ts";
 import { takeSecrets } from "./secrets.ts";
 import type { ConnectionFlags } from "./service.ts";
 import type { ForkFlags, ListFlags, ShowFlags } from "./sessions.ts";
+import type { CallToolFlags, ToolsFlags } from "./tools.ts";
 
 /** Whoever reads stderr too slowly does not keep us from ending. */
 const lastWordsLimitMs = 1000;
@@ -46,6 +48,15 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .option("--yes", "approve what the agent asks for; without it and without a terminal that is denied")
     .action(async (prompt: string, flags: RunFlags) => {
       exitCode = await (await import("./run.ts")).run(prompt, flags, taken);
+    });
+  withConnectionFlags(program.command("mcp"))
+    .description("serve this agent to MCP clients, over stdin and stdout")
+    .option("--http", "serve as `codeagent serve` does, and say where MCP is: under /mcp of the one port")
+    .option("--host <address>", "with --http: address to listen on (127.0.0.1)")
+    .option("--port <number>", "with --http: port to listen on, 0 for any free one (4088)")
+    .option("--tools", "offer the functions too, besides the agent that uses them")
+    .action(async (flags: McpFlags) => {
+      exitCode = await (await import("./mcp.ts")).serveMcp(flags, taken);
     });
   const sessions = program.command("sessions").description("the sessions that are kept");
   withConnectionFlags(sessions.command("ls"))
@@ -132,6 +143,22 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .option("--json", "one JSON line for each")
     .action(async (provider: string | undefined, flags: ModelsFlags) => {
       exitCode = await (await import("./models.ts")).listModels(provider, flags, taken);
+    });
+  const tools = program.command("tools").description("what agents can do here");
+  withConnectionFlags(tools.command("ls"))
+    .description("list the tools: name, source, whether they only read, what they do")
+    .option("--session <id>", "those of this session; without it those a new one would have")
+    .option("--json", "one JSON line for each, with the schema of its arguments")
+    .action(async (flags: ToolsFlags) => {
+      exitCode = await (await import("./tools.ts")).listTools(flags, taken);
+    });
+  withConnectionFlags(tools.command("call <name> [arguments]"))
+    .description('run one outside any turn; the arguments are a JSON object, "-" reads them from stdin')
+    .option("--session <id>", "in the workspace and under the permissions of this session")
+    .option("--timeout <seconds>", "how long it may take (the tool's own limit)")
+    .option("--json", "the whole result as one JSON line")
+    .action(async (name: string, given: string | undefined, flags: CallToolFlags) => {
+      exitCode = await (await import("./tools.ts")).callTool(name, given, flags, taken);
     });
   const db = program.command("db").description("all that is kept, in one file and back");
   db.command("export <file>")

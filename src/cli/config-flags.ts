@@ -18,6 +18,8 @@ export interface ConfigFlags {
   readonly script?: string;
   readonly record?: string;
   readonly replay?: string;
+  /** Offers functions over MCP. */
+  readonly tools?: boolean;
 }
 
 /** @throws {Error} one sentence naming the setting, where it was given and what is wanted. */
@@ -36,6 +38,7 @@ export function configFrom(flags: ConfigFlags, env: Readonly<Record<string, stri
     "scripted.file": flags.script,
     record: flags.record,
     replay: flags.replay,
+    "mcp_server.tools": flags.tools,
   };
   return readConfig({
     ...(flags.config === undefined ? {} : { file: flags.config }),

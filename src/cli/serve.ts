@@ -9,10 +9,15 @@ const closingLimitMs = 15_000;
 
 /**
  * Serves until SIGTERM or SIGINT, then lets running turns finish; a second signal shortens that.
+ * @param greeting what is written when it listens, a line
  * @returns the exit code: 0, or 1 after a fault of our own.
  * @throws {Error} one sentence, when the start fails.
  */
-export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironment): Promise<number> {
+export async function serve(
+  flags: ConfigFlags,
+  { env, redactor }: TakenEnvironment,
+  greeting: (url: string) => string = (url) => `codeagent listening on ${url}`,
+): Promise<number> {
   const config = configFrom(flags, env);
   hideDatabases([config.database_url, config["postgres.listen_url"]], redactor);
   const report = createLog(config.log_level, redactor.hide(readToken(config)));
@@ -35,7 +40,7 @@ export async function serve(flags: ConfigFlags, { env, redactor }: TakenEnvironm
     stop(true);
   });
   const app = await startApp({ config, env, report });
-  process.stdout.write(`codeagent listening on ${app.url}\n`);
+  process.stdout.write(`${greeting(app.url)}\n`);
   report("info", "listening", { url: app.url });
   await stopAsked.promise;
   hurry = () => void app.close(0).catch(() => undefined);
