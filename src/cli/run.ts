@@ -4,6 +4,7 @@ import { create, toJson } from "@bufbuild/protobuf";
 import { GenerateChunkSchema, GenerateRequestSchema, type Session } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { type CodeAgentClient, streamTurn } from "../../sdk/index.ts";
 import { Approvals, personAt } from "./approvals.ts";
+import { readStdin } from "./read-stdin.ts";
 import type { TakenEnvironment } from "./secrets.ts";
 import { type ConnectionFlags, openService } from "./service.ts";
 import { onStopSignal } from "./stop-signals.ts";
@@ -28,7 +29,7 @@ const titleCharacters = 80;
  * @throws {Error} one sentence, when the turn can't be begun or followed.
  */
 export async function run(given: string, flags: RunFlags, taken: TakenEnvironment): Promise<number> {
-  const prompt = given === "-" ? await readStdin() : given;
+  const prompt = given === "-" ? await readStdin("the prompt", promptLimitBytes) : given;
   if (prompt.trim() === "") throw new Error("the prompt is empty; say what is to be done");
   await using service = await openService(flags, taken);
   const { client } = service;
@@ -131,16 +132,4 @@ function sayHowToGoOn(page: Page, sessionId: string): void {
   page.endLine();
   page.write(`session ${sessionId}`, "dim");
   page.endLine();
-}
-
-async function readStdin(): Promise<string> {
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of process.stdin) {
-    const piece = Buffer.from(part);
-    bytes += piece.length;
-    if (bytes > promptLimitBytes) throw new Error(`the prompt on stdin is larger than ${promptLimitBytes} bytes`);
-    parts.push(piece);
-  }
-  return Buffer.concat(parts).toString("utf8");
 }
