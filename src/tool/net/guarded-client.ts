@@ -18,6 +18,8 @@ export interface GuardedRequest {
   readonly maxRedirects?: number;
   /** Default: 10 s to connect, 30 s of silence, 60 s in all, 5 MiB of body. */
   readonly limits?: Partial<ExchangeLimits>;
+  /** Certificate (PEM) that is trusted in place of the system's authorities. */
+  readonly trust?: string;
 }
 
 export interface ExchangeLimits {
@@ -99,7 +101,7 @@ export function guardedClient(policy: AddressPolicy): GuardedClient {
         };
         for (let followed = 0; ; followed++) {
           stop.signal.throwIfAborted();
-          const incoming = await exchange(policy, hop, limits, stop.signal);
+          const incoming = await exchange(policy, hop, limits, stop.signal, request.trust);
           const next = maxRedirects === 0 ? undefined : nextHop(policy, hop, incoming);
           if (next === undefined) return responseOf(hop.url, incoming, limits, stop);
           incoming.destroy();
@@ -150,6 +152,7 @@ async function exchange(
   hop: Hop,
   limits: ExchangeLimits,
   signal: AbortSignal,
+  trust: string | undefined,
 ): Promise<http.IncomingMessage> {
   const { url } = hop;
   const connectStop = stopFor(signal, limits.connectMs, `${url.host} did not accept a connection`);
@@ -183,6 +186,7 @@ async function exchange(
     },
     lookup: pinned(addresses),
     maxHeaderSize: maxHeaderBytes,
+    ...(trust === undefined ? {} : { ca: trust }),
     ...(isTls && isIP(hostname) === 0 ? { servername: hostname.replace(/\.$/, "") } : {}),
   };
   let outgoing: http.ClientRequest;

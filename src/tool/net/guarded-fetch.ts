@@ -1,5 +1,5 @@
 import type { AddressPolicy } from "./address-policy.ts";
-import { type ExchangeLimits, guardedClient } from "./guarded-client.ts";
+import { type ExchangeLimits, type GuardedResponse, guardedClient } from "./guarded-client.ts";
 
 /** The part of `fetch` that libraries use which take one as a setting. */
 export type FetchLike = (url: string | URL, init?: RequestInit) => Promise<Response>;
@@ -37,7 +37,7 @@ export function guardedFetch(policy: AddressPolicy, limits: Partial<ExchangeLimi
       if (!hasBody) answer.close();
       // The body is decompressed by now.
       const { "content-encoding": _, "content-length": __, ...shown } = answer.headers;
-      const response = new Response(hasBody ? streamOf(answer.body) : null, { status: answer.status, headers: shown });
+      const response = new Response(hasBody ? streamOf(answer) : null, { status: answer.status, headers: shown });
       Object.defineProperty(response, "url", { value: answer.url.href });
       return response;
     } catch (error) {
@@ -61,7 +61,7 @@ function sentBody(body: RequestInit["body"], headers: Headers): string | Uint8Ar
   throw new TypeError("a body of text, bytes or URLSearchParams is wanted");
 }
 
-function streamOf(body: AsyncGenerator<Uint8Array, void, undefined>): ReadableStream<Uint8Array> {
+function streamOf({ body, close }: GuardedResponse): ReadableStream<Uint8Array> {
   return new ReadableStream(
     {
       async pull(controller) {
@@ -70,6 +70,8 @@ function streamOf(body: AsyncGenerator<Uint8Array, void, undefined>): ReadableSt
         else controller.enqueue(value);
       },
       async cancel() {
+        // A body nobody has begun to read would not notice.
+        close();
         await body.return();
       },
     },
