@@ -1,12 +1,10 @@
 import type { DescMethod, DescMethodServerStreaming, DescMethodUnary, DescService } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
-import { McpService } from "../../gen/codeagent/v1/mcp_service_pb.ts";
 import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
 
 /** Services of the contract that have no implementation yet, and what a caller can do until they have one. */
 const servicesToCome: readonly (readonly [service: DescService, meanwhile: string])[] = [
-  [McpService, "send the functions in GenerateRequest.tools and run the calls in the client"],
   [PlanService, "CodeAgentService.StreamGenerate runs tools until the model is done, without a plan made beforehand"],
 ];
 

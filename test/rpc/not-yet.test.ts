@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { create, type DescMethod, type DescMethodServerStreaming, type DescMethodUnary } from "@bufbuild/protobuf";
 import { Code, ConnectError, createContextValues, createRouterTransport, type Transport } from "@connectrpc/connect";
-import { McpService } from "../../gen/codeagent/v1/mcp_service_pb.ts";
 import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
@@ -50,7 +49,7 @@ async function assertRefused(transport: Transport, method: DescMethod): Promise<
 
 describe("a service that is still to come says so, and what to do instead", () => {
   const transport = createRouterTransport(registerServicesToCome);
-  for (const service of [McpService, PlanService]) {
+  for (const service of [PlanService]) {
     for (const method of service.methods) {
       test(`${service.typeName}.${method.name}`, () => assertRefused(transport, method));
     }

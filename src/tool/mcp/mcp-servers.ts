@@ -10,9 +10,13 @@ export interface McpServersOptions extends McpServerEnvironment {
   readonly configured: readonly McpServerConfig[];
   /** Where servers that are added later are kept. */
   readonly dataDir: string;
+  /** Begins to connect at once; else when somebody asks for the tools or the servers. */
+  readonly connectsAtOnce: boolean;
 }
 
 const maxServers = 64;
+/** Who asks for the tools right after the start waits so long for servers that have not been tried yet. */
+const firstPatienceMs = 3000;
 /** Names of functions that are gone, so that a call of one says why it fails. */
 const maxRemembered = 100_000;
 
@@ -33,10 +37,15 @@ export class McpServers implements FunctionProvider {
   #saved: Promise<void> = Promise.resolve();
   /** By name. */
   readonly #removals = new Map<string, Promise<void>>();
+  #isAwake: boolean;
+  /** When the first attempts were begun, while they count. */
+  #firstMs: number | undefined;
   #isClosed = false;
 
   private constructor(options: McpServersOptions) {
     this.#options = options;
+    this.#isAwake = options.connectsAtOnce;
+    this.#firstMs = options.clock.now();
   }
 
   /** Reads what was added earlier and begins to connect; does not wait for any server. */
@@ -58,6 +67,7 @@ export class McpServers implements FunctionProvider {
 
   /** How the servers are, in order of their names. */
   views(): readonly McpServerView[] {
+    this.#wake();
     return this.#inOrder().map((server) => server.view);
   }
 
@@ -71,6 +81,7 @@ export class McpServers implements FunctionProvider {
    * @throws {AgentError} `already_exists` when another one has the name, `resource_exhausted` when there are too many.
    */
   async add(config: McpServerConfig, waitMs: number, signal?: AbortSignal): Promise<McpServerView> {
+    this.#wake();
     await this.#removals.get(config.name);
     const known = this.#servers.get(config.name);
     if (known !== undefined && mcpConfigText(known.config) !== mcpConfigText(config))
@@ -139,10 +150,18 @@ export class McpServers implements FunctionProvider {
 
   /** Resolves when each server has been tried once, or after a time. */
   async settled(limitMs: number): Promise<void> {
+    this.#wake();
     await Promise.all(this.#inOrder().map((server) => server.settled(limitMs)));
   }
 
+  /** Right after the start it waits a little, so that the first turn has the tools too. */
   async list(): Promise<readonly FunctionDefinition[]> {
+    this.#wake();
+    if (this.#firstMs !== undefined) {
+      const leftMs = this.#firstMs + firstPatienceMs - this.#options.clock.now();
+      if (leftMs > 0) await this.settled(leftMs);
+      this.#firstMs = undefined;
+    }
     return this.#definitions;
   }
 
@@ -189,8 +208,15 @@ export class McpServers implements FunctionProvider {
     if (this.#isClosed) throw new AgentError("unavailable", "the service is stopping");
     const server = new McpServer(config, source, this.#options, () => this.#changed());
     this.#servers.set(config.name, server);
-    server.connect();
+    if (this.#isAwake) server.connect();
     return server;
+  }
+
+  #wake(): void {
+    if (this.#isAwake || this.#isClosed) return;
+    this.#isAwake = true;
+    this.#firstMs = this.#options.clock.now();
+    for (const server of this.#inOrder()) server.connect();
   }
 
   #save(): Promise<void> {

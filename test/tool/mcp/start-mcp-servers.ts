@@ -91,6 +91,7 @@ export async function startMcpServers(
     clock: options.clock ?? realClock,
     report: (...report) => reports.push(report),
     dataDir: options.dataDir ?? folder,
+    connectsAtOnce: true,
     configured: Object.entries(options.servers ?? {}).map(([name, value]) => readMcpServer(name, value, folder, name)),
   });
   context.after(async () => {
