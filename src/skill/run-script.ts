@@ -146,8 +146,9 @@ async function runScript(
       PYTHONDONTWRITEBYTECODE: "1",
     },
     access: {
-      writable: [workspace],
-      readable: [directory, ...(program === undefined || !program.startsWith("/") ? [] : [program])],
+      // What is said to change nothing can't.
+      writable: isTrusted && tool.readOnly ? [] : [workspace],
+      readable: [workspace, directory, ...(program === undefined || !program.startsWith("/") ? [] : [program])],
       network: isTrusted && tool.network,
     },
     timeoutMs: tool.timeoutMs,
