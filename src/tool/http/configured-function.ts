@@ -27,12 +27,12 @@ const credentialHeader = /authorization|cookie|key|token|secret|password|credent
  * @throws {Error} one sentence naming the variable that is missing or is not fit for a header.
  */
 export function headersWithSecrets(
-  written: readonly WrittenHeader[],
+  given: readonly WrittenHeader[],
   env: Readonly<Record<string, string | undefined>>,
   place: string,
 ): { readonly headers: readonly HeaderTemplate[]; readonly secrets: readonly string[] } {
   const secrets: string[] = [];
-  const headers = written.map(({ name, pieces }) => {
+  const headers = given.map(({ name, pieces }) => {
     const value = pieces.map((piece) => {
       if (!("env" in piece)) return piece;
       const found = env[piece.env];
@@ -44,10 +44,11 @@ export function headersWithSecrets(
       secrets.push(secret);
       return { text: secret };
     });
-    // A key that is written here is one as well, with and without the scheme before it.
-    if (credentialHeader.test(name))
-      for (const piece of value)
-        if ("text" in piece) secrets.push(piece.text, piece.text.trim().split(/\s+/).at(-1) ?? "");
+    // A key that is written out here is a secret as well, with and without the scheme before it.
+    const written = pieces.some((piece) => "env" in piece)
+      ? ""
+      : value.map((piece) => ("text" in piece ? piece.text : "")).join("");
+    if (credentialHeader.test(name)) secrets.push(written, written.trim().split(/\s+/).at(-1) ?? "");
     return { name, value };
   });
   return { headers, secrets };

@@ -1,7 +1,7 @@
 /** Anything shorter occurs in texts by chance. */
 const leastCharacters = 4;
 
-/** Replaces secrets in a text: as they are, as in JSON, as in URLs and as in forms. */
+/** Replaces secrets in a text: as they are, as in JSON and in JSON within JSON, as in URLs as in forms and in Base64. */
 export function secretBlanker(secrets: readonly string[]): (text: string) => string {
   const forms = new Set(
     secrets
@@ -9,7 +9,8 @@ export function secretBlanker(secrets: readonly string[]): (text: string) => str
       .filter((secret) => secret.length >= leastCharacters)
       .flatMap((secret) => [
         secret,
-        JSON.stringify(secret).slice(1, -1),
+        inJson(secret),
+        inJson(inJson(secret)),
         encodeURIComponent(secret),
         new URLSearchParams([["", secret]]).toString().slice(1),
         Buffer.from(secret).toString("base64").replace(/=+$/, ""),
@@ -22,4 +23,8 @@ export function secretBlanker(secrets: readonly string[]): (text: string) => str
     for (const form of ordered) blank = blank.replaceAll(form, "[hidden]");
     return blank;
   };
+}
+
+function inJson(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
 }

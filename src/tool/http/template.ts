@@ -167,7 +167,7 @@ export function valueAt(value: unknown, pointer: string): unknown {
         : isRecord(at) && Object.hasOwn(at, key)
           ? at[key]
           : undefined;
-    if (inner === undefined) throw new Error(`there is nothing at ${shortened(pointer)}`);
+    if (inner === undefined) throw new Error(`there is nothing at ${shortened(pointer.slice(1).replaceAll("/", "."))}`);
     at = inner;
   }
   return at;
