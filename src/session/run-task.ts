@@ -36,6 +36,8 @@ type Own = Pick<FunctionContext, "signal" | "onOutput">;
 /** The one turn of a session that is made for a task. */
 const taskRequestId = "task";
 const metadataKeys = { session: "parent_session_id", call: "parent_tool_call_id" } as const;
+/** An empty list would mean all; no function has this name. */
+const noTools: readonly string[] = ["(none)"];
 /** Before the log of a task is read again that could not be read. */
 const retryMs = 500;
 
@@ -111,13 +113,14 @@ function planOf({ session, turn, functions, toolCallId }: Giver, task: Task): Pl
   const open = turn.answer?.calls.filter((call) => isTask(call) && call.result === undefined).length ?? 1;
   const budget = budgetLeft(session.state, session.config.budget, Math.max(1, open));
   if (budget !== undefined && Object.values(budget).some((most) => most === 0)) return "no budget is left for it";
+  const allowed = task.tools ?? offered;
   const model = task.model ?? turn.model;
   session.environment.models.find(model);
   return {
     messages: [{ role: "user", blocks: [{ type: "text", text: task.prompt }] }],
     model,
     options: {
-      allowedTools: task.tools ?? offered,
+      allowedTools: allowed.length === 0 ? noTools : allowed,
       ...(maxSteps === undefined ? {} : { maxSteps }),
       ...(budget === undefined ? {} : { budget }),
       metadata: { [metadataKeys.session]: session.sessionId, [metadataKeys.call]: toolCallId },
