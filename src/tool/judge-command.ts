@@ -28,8 +28,9 @@ export function judgeCommandLine(
   const text = line.text.trim();
   const parts: PermissionPart[] = [];
   const add = (subject: string, judgement: Judgement) => {
-    // A hostile line has thousands; the strictest are what counts.
-    if (parts.length < mostPartsNamed || judgement.decision === "deny") parts.push({ subject, ...judgement });
+    // A hostile line has hundreds; the strictest are what counts.
+    const isNew = parts.every((part) => part.decision !== judgement.decision);
+    if (parts.length < mostPartsNamed || isNew) parts.push({ subject, ...judgement });
   };
   const all = [...everyCommand(line.commands)];
   const moves = all.some(({ program }) => moving.has(program));
@@ -53,9 +54,10 @@ export function judgeCommandLine(
       const { judgement, coversInner } = allowance(judge, node, moves);
       add(node.text, judgement);
       if (coversInner) covers = judgement;
-    } else if (node.words.length === 0 && node.hides !== undefined) add(node.text, inDoubt(judge, node.hides));
+    } else if (node.words.length === 0 && node.sets !== undefined) add(node.text, inDoubt(judge, node.sets));
     for (const redirection of node.redirections) judgeRedirection(redirection, node);
-    if (restricting.length > 0 && node.hides !== undefined) add(node.text, hidden(judge, text, node.hides));
+    const unknown = node.hides ?? node.sets;
+    if (restricting.length > 0 && unknown !== undefined) add(node.text, hidden(judge, text, unknown));
     for (const named of namedPaths(judge, node, pathOf)) add(named.subject, named);
     for (const inner of node.runs) judgeNode(inner, covers);
   };
@@ -70,7 +72,7 @@ export function judgeCommandLine(
         add(path.text, isLoose && allowing !== undefined ? allowing : judgement);
     } else if (allowing === undefined || restrictsPaths(judge)) {
       if (opens === "write" || restrictsPaths(judge))
-        add(node.text, inDoubt(judge, `where it ${opens}s is only known when it runs`));
+        add(node.text, inDoubt(judge, `where it ${opens}s is only known when it runs`, restrictsPaths(judge)));
     }
   };
 
@@ -147,9 +149,9 @@ function allowance(judge: Judge, node: RunCommand, moves: boolean): { judgement:
 }
 
 /** What can't be told is asked for, where not everything may be run. */
-function inDoubt(judge: Judge, doubt: string): Judgement {
+function inDoubt(judge: Judge, doubt: string, isRestricted = false): Judgement {
   const byMode = judge.byMode();
-  if (byMode.decision === "deny" || judge.mode === "bypass") return byMode;
+  if (byMode.decision === "deny" || (judge.mode === "bypass" && !isRestricted)) return byMode;
   return { decision: "ask", rule: "", ruleSource: "mode", explanation: `not all that it does can be told: ${doubt}` };
 }
 

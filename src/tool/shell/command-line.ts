@@ -18,6 +18,8 @@ export interface RunCommand extends SimpleCommand {
   readonly unclear: boolean;
   /** Why it may run what is not written in the line: code, a file, an alias. */
   readonly hides?: string;
+  /** Why its assignments may change what is run. */
+  readonly sets?: string;
 }
 
 export interface CommandLine {
@@ -91,8 +93,6 @@ function readCommand(command: SimpleCommand, depth: number, doubts: Set<string>)
     doubt: (doubt) => void doubts.add(doubt),
   };
   const { hides, ...unwrapped } = unwrap(program, command, inner);
-  const hidden =
-    hides ?? (setsPowerfully(program, command) ? "it sets a variable that decides what is run" : undefined);
   return {
     ...command,
     program,
@@ -101,7 +101,8 @@ function readCommand(command: SimpleCommand, depth: number, doubts: Set<string>)
     carries: false,
     unclear: false,
     ...unwrapped,
-    ...(hidden === undefined ? {} : { hides: hidden }),
+    ...(hides === undefined ? {} : { hides }),
+    ...(setsPowerfully(program, command) ? { sets: "it sets a variable that decides what is run" } : {}),
   };
 }
 
@@ -311,7 +312,10 @@ function unwrapWrapper(wrapper: Wrapper, command: SimpleCommand, inner: Inner): 
     }
   }
   const found = commandWithin(wrapper, words);
-  if (found === undefined) return { carries: true, unclear: true };
+  if (found === undefined) {
+    if (words.some((word) => !word.literal)) inner.doubt("the name of a command is only known when it runs");
+    return { carries: true, unclear: true };
+  }
   const { at, options, assignments } = found;
   const rest = words.slice(at);
   if (rest.length === 0) return { carries: true };

@@ -39,7 +39,8 @@ const packageRisk: Risk = {
 
 const risks: Readonly<Record<string, Risk>> = {
   find: {
-    words: ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"],
+    // What -exec runs is judged by itself.
+    words: ["-delete", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"],
   },
   fd: { short: "xX", long: ["exec", "exec-batch"] },
   fdfind: { short: "xX", long: ["exec", "exec-batch"] },

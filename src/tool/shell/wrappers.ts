@@ -219,7 +219,7 @@ export function interpreterOf(name: string): (typeof interpreters)[string] | und
 /** Variables that decide which programs or libraries are run, or are run themselves. */
 export function isPowerfulVariable(name: string): boolean {
   return (
-    /^(LD_|DYLD_|GIT_|NODE_|PYTHON|PERL|RUBY|BASH_|npm_config_|NPM_CONFIG_|CARGO_|RUST|MAKE|GCONV|MALLOC_)/i.test(
+    /^(LD_|DYLD_|GIT_|NODE_(?!ENV$)|PYTHON|PERL|RUBY|BASH_|npm_config_|NPM_CONFIG_|CARGO_|RUST|MAKE|GCONV|MALLOC_)/i.test(
       name,
     ) || powerfulVariables.has(name)
   );
