@@ -85,7 +85,7 @@ export class HttpDoor {
     });
     const { method = "GET", url = "/", headers } = request;
     const body = () => request[Symbol.asyncIterator]();
-    await this.#handler({ method, url, headers, [Symbol.asyncIterator]: body }, response);
+    await this.#handler({ method, url, headers, [Symbol.asyncIterator]: body }, writerOf(response));
   }
 
   /** Ends every stream. Calls whose turn has just ended get a moment for their answers; turns are left to go on. */
@@ -161,4 +161,20 @@ function refusal(status: number, message: string): Response {
 
 function idOf(header: string | string[] | undefined): string {
   return typeof header === "string" ? header : "";
+}
+
+/** The answer as the library writes it; a stream is seen to begin before it has something to say. */
+function writerOf(response: ServerResponse) {
+  return {
+    writeHead(status: number, { connection: _, ...headers }: Record<string, string> = {}): void {
+      response.writeHead(status, headers);
+      if (headers["content-type"] === "text/event-stream") response.write(":\n\n");
+    },
+    write: (piece: string | Uint8Array) => response.write(piece),
+    end: (piece?: string | Uint8Array) => void (piece === undefined ? response.end() : response.end(piece)),
+    on: (event: string, listener: (...facts: unknown[]) => void) => void response.on(event, listener),
+    get destroyed() {
+      return response.destroyed;
+    },
+  };
 }
