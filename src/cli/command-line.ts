@@ -6,6 +6,7 @@ import type { DbFlags } from "./db.ts";
 import type { DoctorFlags } from "./doctor.ts";
 import type { LoginFlags, LogoutFlags } from "./login.ts";
 import type { McpFlags } from "./mcp.ts";
+import type { AddMcpServerFlags, McpServersFlags } from "./mcp-servers.ts";
 import type { ModelsFlags } from "./models.ts";
 import type { RunFlags } from "./run.ts";
 import type { AddScheduleFlags, SchedulesFlags } from "./schedules.ts";
@@ -49,7 +50,8 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .action(async (prompt: string, flags: RunFlags) => {
       exitCode = await (await import("./run.ts")).run(prompt, flags, taken);
     });
-  withConnectionFlags(program.command("mcp"))
+  const mcp = withConnectionFlags(program.command("mcp"));
+  mcp
     .description("serve this agent to MCP clients, over stdin and stdout")
     .option("--http", "serve as `codeagent serve` does, and say where MCP is: under /mcp of the one port")
     .option("--host <address>", "with --http: address to listen on (127.0.0.1)")
@@ -57,6 +59,30 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .option("--tools", "offer the functions too, besides the agent that uses them")
     .action(async (flags: McpFlags) => {
       exitCode = await (await import("./mcp.ts")).serveMcp(flags, taken);
+    });
+  // Their options are those of `mcp` too, which takes them wherever they stand.
+  withConnectionFlags(mcp.command("ls"))
+    .description("list the MCP servers whose tools agents can call")
+    .option("--json", "one JSON line for each")
+    .action(async (_flags: McpServersFlags, command: Command) => {
+      exitCode = await (await import("./mcp-servers.ts")).listMcpServers(command.optsWithGlobals(), taken);
+    });
+  withConnectionFlags(mcp.command("add <name> <url-or-program> [arguments...]"))
+    .description('add one: a URL, or a program with its arguments, after "--" when they begin with -')
+    .option("--env <name=value>", "variable for the program, or NAME for its value here; may be given again", collect)
+    .option("--header <header>", 'header for the URL, as "Name: value"; may be given again', collect)
+    .option("--tool <name>", "offer this tool; may be given again (all)", collect)
+    .option("--timeout <milliseconds>", "longest call (60000)")
+    .action(
+      async (name: string, first: string, rest: readonly string[], _flags: AddMcpServerFlags, command: Command) => {
+        const { addMcpServer } = await import("./mcp-servers.ts");
+        exitCode = await addMcpServer(name, [first, ...rest], command.optsWithGlobals(), taken);
+      },
+    );
+  withConnectionFlags(mcp.command("rm <name...>"))
+    .description("remove servers that were added")
+    .action(async (names: readonly string[], _flags: ConnectionFlags, command: Command) => {
+      exitCode = await (await import("./mcp-servers.ts")).removeMcpServers(names, command.optsWithGlobals(), taken);
     });
   const sessions = program.command("sessions").description("the sessions that are kept");
   withConnectionFlags(sessions.command("ls"))

@@ -12,6 +12,8 @@ export interface TestAppOptions {
   /** YAML of the scripted provider. */
   readonly script?: string;
   readonly flags?: { readonly [Key in SettingKey]?: unknown };
+  /** YAML of settings that only a file can have. */
+  readonly settings?: string;
   readonly env?: Readonly<Record<string, string>>;
   readonly functions?: AppOptions["functions"];
   /** Where sessions are kept; by default a new folder that goes with the test. */
@@ -41,6 +43,7 @@ export async function startTestApp(context: Pick<TestContext, "after">, options:
   }
   const script = join(folder, "script.yaml");
   await writeFile(script, options.script ?? "- text: hello\n");
+  if (options.settings !== undefined) await writeFile(join(folder, "codeagent.yaml"), options.settings);
   const reports: unknown[][] = [];
   const config = readConfig({
     env: {},
