@@ -368,6 +368,8 @@ function commandWithin(wrapper: Wrapper, words: readonly ShellWord[]) {
   return { at: skipped, options: options + assignments.length, assignments };
 }
 
+const codeInLine = "it runs code that is written in the line";
+
 function unwrapInterpreter(
   { code, valued = "" }: NonNullable<ReturnType<typeof interpreterOf>>,
   { words, readsText }: SimpleCommand,
@@ -377,14 +379,12 @@ function unwrapInterpreter(
   for (let at = 1; at < words.length; at++) {
     const { text, start, literal } = words[at] ?? nothing;
     if (!literal && start === "") return { hides: "it is given words that are only known when it runs" };
-    if (text === "eval" || /^--?(eval|print|execute|command|run|cmd)\b/.test(text))
-      return { hides: "it runs code that is written in the line" };
+    if (text === "eval" || /^--?(eval|print|execute|command|run|cmd)\b/.test(text)) return { hides: codeInLine };
     if (/^--?(version|help|v|V|h|m)$/.test(text) || text.startsWith("--check")) quiet = true;
     if (text === "-") break;
     if (!text.startsWith("-")) return {};
     if (text.startsWith("--")) continue;
-    if ([...text.slice(1)].some((letter) => code.includes(letter)))
-      return { hides: "it runs code that is written in the line" };
+    if ([...text.slice(1)].some((letter) => code.includes(letter))) return { hides: codeInLine };
     if (valued.includes(text.charAt(1)) && text.length === 2) at++;
   }
   if (quiet && !readsText) return {};
@@ -472,7 +472,8 @@ export function filesRunBy(text: string): string[] {
     const isShell = shells.has(program) || otherShells.has(program);
     if (isShell || interpreterOf(program) !== undefined || program === "source" || program === ".") {
       // Options may take values, so that each word up to the first that is no option may be the file, and the one after it.
-      const at = given.findIndex((word) => !word.start.startsWith("-"));
+      const isCode = isShell ? given.some((word) => /^-[a-zA-Z]*c/.test(word.start)) : command.hides === codeInLine;
+      const at = isCode ? -1 : given.findIndex((word) => !word.start.startsWith("-"));
       for (const word of at === -1 ? [] : given.slice(at, at + 2)) if (word.literal) add(word.text);
       for (const { opens, path } of redirections) if (opens === "read" && path.literal) add(path.text);
     }
