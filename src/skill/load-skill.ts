@@ -1,3 +1,4 @@
+import { loadSkillName } from "../chat/skill.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import { boundedText, harmlessText } from "../tool/bounded-text.ts";
 import type { FunctionProvider } from "../tool/function-provider.ts";
@@ -16,7 +17,7 @@ const shownFiles = 200;
 export function loadSkill(versions: readonly SkillVersion[]): FunctionProvider {
   const byName = new Map(versions.map((version) => [version.manifest.name, version]));
   const definition = {
-    name: "load_skill",
+    name: loadSkillName,
     description:
       "Reads the instructions of a skill: how to go about a certain kind of task, with scripts and further files. " +
       `Read it before you begin a task that one of them is for.\nThe skills:\n${catalogOf(versions)}`,
