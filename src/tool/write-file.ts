@@ -40,7 +40,7 @@ export const writeFile: LocalFunction = {
       const bytes = Buffer.from(content);
       await replaceFile(place, bytes, before?.version ?? "nothing", before);
       const lines = lineCount(content);
-      const size = `${bytes.length} bytes, ${lines} line${lines === 1 ? "" : "s"}`;
+      const size = `${bytes.length} byte${bytes.length === 1 ? "" : "s"}, ${lines} line${lines === 1 ? "" : "s"}`;
       return {
         success: true,
         output: `${before === undefined ? "created" : "replaced"} ${oneLine(place.path)}: ${size}`,

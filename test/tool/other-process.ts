@@ -9,7 +9,7 @@ export function startProgram(
   workspace: string,
   program: string,
 ): ChildProcessByStdio<Writable, Readable, null> {
-  const whole = `const { readFileSync, renameSync, symlinkSync, unlinkSync } = require("node:fs");
+  const whole = `const { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, unlinkSync } = require("node:fs");
     process.chdir(process.argv[1]);
     ${program}`;
   const child = spawn(process.execPath, ["-e", whole, workspace], { stdio: ["pipe", "pipe", "inherit"] });
