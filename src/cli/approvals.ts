@@ -7,12 +7,12 @@ import { type Page, shownWhole } from "./terminal.ts";
 export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;
 
 export interface ApprovalsOptions {
-  readonly client: Pick<CodeAgentClient, "respondToRequest">;
+  readonly client: Pick<CodeAgentClient, "respondToRequest" | "listPendingRequests" | "getSession">;
   /** Where what is asked is shown in full; absent where a program reads. */
   readonly page: Page | undefined;
   /** Absent where nobody is there to be asked. */
   readonly askPerson: AskPerson | undefined;
-  /** Allows everything without asking. */
+  /** Allows everything without asking; questions are then left unanswered. */
   readonly yes: boolean;
   /** Takes what went wrong with an answer, as a sentence. */
   readonly complain: (message: string) => void;
@@ -21,11 +21,17 @@ export interface ApprovalsOptions {
 const nobodyThere =
   "nobody is there to be asked: codeagent run has no terminal; with --yes it approves, and the session's permissions can allow it";
 
+const nobodyToAnswer =
+  "nobody is there to answer: codeagent run has no terminal, or was told to ask nothing; go on with what you know";
+
+const tasksAtMost = 1000;
+
 /** Answers what a turn asks while it is shown: one question after the other, as long as it waits. */
 export class Approvals {
   readonly #options: ApprovalsOptions;
   readonly #open = new Map<string, AbortController>();
   #last: Promise<void> = Promise.resolve();
+  #searches: Promise<void> = Promise.resolve();
 
   constructor(options: ApprovalsOptions) {
     this.#options = options;
@@ -42,6 +48,29 @@ export class Approvals {
       });
   }
 
+  /** A task that a session handed over waits for an answer: it is asked for here too. */
+  taskWaits(sessionId: string): void {
+    this.#searches = this.#searches
+      .then(async () => {
+        for (const request of await this.#requestsOfTasks(sessionId))
+          if (!this.#open.has(request.requestId)) this.opened(request);
+      })
+      .catch((error: unknown) => this.#options.complain(error instanceof Error ? error.message : String(error)));
+  }
+
+  async #requestsOfTasks(sessionId: string): Promise<readonly PendingRequest[]> {
+    const { client } = this.#options;
+    const { requests } = await client.listPendingRequests({ pageSize: tasksAtMost });
+    const found: PendingRequest[] = [];
+    for (const request of requests) {
+      if (request.sessionId === sessionId || this.#open.has(request.requestId)) continue;
+      // A one-off turn has no session, and is nobody's task here.
+      const session = await client.getSession({ sessionId: request.sessionId }).catch(() => undefined);
+      if (session?.metadata["parent_session_id"] === sessionId) found.push(request);
+    }
+    return found;
+  }
+
   /** A request was answered, here or elsewhere. */
   resolved(requestId: string): void {
     this.#open.get(requestId)?.abort();
@@ -50,6 +79,7 @@ export class Approvals {
 
   /** Asks nothing more. */
   async close(): Promise<void> {
+    await this.#searches;
     for (const requestId of [...this.#open.keys()]) this.resolved(requestId);
     await this.#last;
   }
@@ -57,8 +87,29 @@ export class Approvals {
   async #answer(request: PendingRequest, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     const { requestId, sessionId } = request;
-    const answer = await this.#decide(request, signal);
+    const isQuestion = request.kind === "question";
+    const answer = isQuestion ? await this.#ask(request, signal) : await this.#decide(request, signal);
     await this.#options.client.respondToRequest({ sessionId, responses: [{ requestId, ...answer }] }, { signal });
+  }
+
+  async #ask(request: PendingRequest, signal: AbortSignal): Promise<{ decision: string; text?: string }> {
+    const { yes, askPerson, page } = this.#options;
+    if (yes || askPerson === undefined) return { decision: "deny", text: nobodyToAnswer };
+    const { options } = request;
+    const several = isMultiple(request);
+    for (const line of questionText(request).split(/\r?\n/)) {
+      page?.endLine();
+      page?.write(shownWhole(line), "bold");
+    }
+    page?.endLine();
+    for (const [index, option] of options.entries()) {
+      page?.write(`${index + 1}. ${shownWhole(option)}`);
+      page?.endLine();
+    }
+    const numbers = options.length === 0 ? "" : several ? "numbers with commas between, or " : "a number, or ";
+    const said = (await askPerson(`your answer (${numbers}words; nothing = no answer): `, signal)).trim();
+    if (said === "") return { decision: "deny" };
+    return { decision: "answer", text: chosen(said, options, several) };
   }
 
   async #decide(request: PendingRequest, signal: AbortSignal): Promise<{ decision: string; text?: string }> {
@@ -91,6 +142,32 @@ export class Approvals {
       }
     }
   }
+}
+
+/** The question in full; of a request that does not hold it the line that stands for it. */
+function questionText({ arguments: given, title }: PendingRequest): string {
+  const { question } = parsed(given);
+  return typeof question === "string" ? question : title;
+}
+
+function isMultiple({ arguments: given }: PendingRequest): boolean {
+  return parsed(given)["multiple"] === true;
+}
+
+function parsed(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? { ...value } : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The options whose numbers were said, a line each; other words as they are. */
+function chosen(said: string, options: readonly string[], several: boolean): string {
+  const numbers = several ? said.split(",") : [said];
+  const named = numbers.map((number) => options[/^\s*\d+\s*$/.test(number) ? Number(number) - 1 : -1]);
+  return named.every((option) => option !== undefined) ? named.join("\n") : said;
 }
 
 /** The person at this terminal; `undefined` where there is none. */

@@ -70,6 +70,7 @@ export async function run(given: string, flags: RunFlags, taken: TakenEnvironmen
       else printer.add(chunk);
       if (chunk.event.case === "requestOpened" && chunk.event.value.request !== undefined)
         approvals.opened(chunk.event.value.request);
+      else if (chunk.event.case === "notice" && chunk.event.value.code === "TASK_WAITS") approvals.taskWaits(sessionId);
       else if (chunk.event.case === "requestResolved") approvals.resolved(chunk.event.value.requestId);
       await whenWritable(process.stdout);
       if (chunk.event.case === "turnFinished") finishReason = chunk.event.value.finishReason;

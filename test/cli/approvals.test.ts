@@ -14,8 +14,13 @@ const script = `
 const permissions = { ask: ["list_files"] };
 
 /** Answers a turn's request as `codeagent run` does with what the person says, and tells what was decided and shown. */
-async function answerWith(context: Parameters<typeof startTestApp>[0], says: readonly string[], yes = false) {
-  const { client } = await startTestApp(context, { script });
+async function answerWith(
+  context: Parameters<typeof startTestApp>[0],
+  says: readonly string[],
+  yes = false,
+  asked = script,
+) {
+  const { client } = await startTestApp(context, { script: asked });
   const { sessionId } = await client.createSession({ permissions });
   const reading = readAlong(client.streamGenerate({ sessionId, messages: [user("go")] }));
   const [request] = await reading.requests(1);
@@ -65,6 +70,70 @@ describe("what the person at the terminal says", () => {
   });
 });
 
+describe("what the person says to a question", () => {
+  const options = ["red", "dark \u200bblue"];
+  const rows: [given: object, says: string, decision: string, text: string][] = [
+    [{}, " because ", "answer", "because"],
+    [{}, "2", "answer", "2"],
+    [{}, "", "deny", ""],
+    [{ options }, "1", "answer", "red"],
+    [{ options }, "red", "answer", "red"],
+    [{ options }, "3", "answer", "3"],
+    [{ options }, "1,2", "answer", "1,2"],
+    [{ options, multiple: true }, "2, 1", "answer", "dark \u200bblue\nred"],
+    [{ options, multiple: true }, "1, green", "answer", "1, green"],
+  ];
+  for (const [given, says, decision, text] of rows) {
+    test(`${JSON.stringify(given)}: ${JSON.stringify(says)}`, async (context) => {
+      const asking = scriptOf({ question: "Which\ncolour?", ...given });
+      const { decided, shown } = await answerWith(context, [says], false, asking);
+      assert.deepEqual(decided, [[decision, text]]);
+      assert.match(shown, /^Which\ncolour\?\n/, "all of it");
+      assert.equal(/^1\. red\n2\. dark \\u200bblue\n/m.test(shown), "options" in given, "and nothing hides");
+    });
+  }
+
+  test("with --yes nobody is asked, and nothing is made up", async (context) => {
+    const { decided, shown, left } = await answerWith(context, ["x"], true, scriptOf({ question: "Why?" }));
+    assert.equal(decided[0]?.[0], "deny");
+    assert.match(String(decided[0]?.[1]), /^nobody is there to answer: /);
+    assert.deepEqual([shown, left], ["", ["x"]]);
+  });
+
+  function scriptOf(given: object): string {
+    const call = `{ name: ask_user, arguments: ${JSON.stringify(JSON.stringify(given))} }`;
+    return `- { when: { role: tool }, text: so it is }\n- { text: I ask, tool_calls: [${call}] }\n`;
+  }
+});
+
+test("what a task asks is asked with what its giver asks", async (context) => {
+  const handing = `
+- { when: { role: tool }, text: so it is }
+- { when: { text: { equals: ask } }, tool_calls: [{ name: ask_user, arguments: { question: "Why?" } }] }
+- { tool_calls: [{ name: task, arguments: { description: a task, prompt: ask } }] }
+`;
+  const { client } = await startTestApp(context, { script: handing });
+  const other = await client.createSession({});
+  const strange = readAlong(client.streamGenerate({ sessionId: other.sessionId, messages: [user("ask")] }));
+  await strange.requests(1);
+  const { sessionId } = await client.createSession({});
+  const asked: string[] = [];
+  const askPerson: AskPerson = async (question) => {
+    asked.push(question);
+    return "because";
+  };
+  const complain = (message: string) => assert.fail(message);
+  const approvals = new Approvals({ client, page: undefined, askPerson, yes: false, complain });
+  let told = "";
+  for await (const { event } of client.streamGenerate({ sessionId, messages: [user("go")] })) {
+    if (event.case === "notice") approvals.taskWaits(sessionId);
+    if (event.case === "toolFinished") told = event.value.result?.output ?? "";
+  }
+  await approvals.close();
+  assert.equal(told, "so it is");
+  assert.equal(asked.length, 1, "what others ask is theirs");
+});
+
 test("what somebody else answered is asked no more", async (context) => {
   const { client } = await startTestApp(context, { script });
   const { sessionId } = await client.createSession({ permissions });
@@ -94,14 +163,19 @@ test("what somebody else answered is asked no more", async (context) => {
 });
 
 describe("without a terminal", () => {
-  const rows: [flags: readonly string[], said: RegExp][] = [
+  const asking = `
+- { when: { role: tool }, text: so it is }
+- { tool_calls: [{ name: ask_user, arguments: { question: list_files or what? } }] }
+`;
+  const rows: [flags: readonly string[], said: RegExp, asked?: string][] = [
+    [[], /^deny by local: nobody is there to answer: .*\n← ask_user: the user does not answer/m, asking],
     [[], /^deny by local: nobody is there to be asked: .*--yes.*\n← list_files: not run: /m],
     [["--yes"], /^allow_once by local\n← list_files: /m],
   ];
-  for (const [flags, said] of rows) {
-    test(`codeagent run ${flags.join(" ")}`.trim(), async (context) => {
+  for (const [flags, said, asked = script] of rows) {
+    test(`codeagent run ${flags.join(" ")}${asked === script ? "" : " with a question"}`.trim(), async (context) => {
       const folder = temporaryFolder(context);
-      const { url } = await startServe(context, [], { folder, script });
+      const { url } = await startServe(context, [], { folder, script: asked });
       const client = createCodeAgentClient({ baseUrl: url });
       context.after(() => client.close());
       const { sessionId } = await client.createSession({ permissions });
