@@ -10,6 +10,8 @@ import { file_codeagent_v1_schedule_service, ScheduleService } from "../gen/code
 import { file_codeagent_v1_skill_service, SkillService } from "../gen/codeagent/v1/skill_service_pb.ts";
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
 import { file_grpc_health_v1_health, Health } from "../gen/grpc/health/v1/health_pb.ts";
+import { AgentError } from "./chat/error.ts";
+import type { PermissionMode } from "./chat/session-config.ts";
 import type { Config } from "./config.ts";
 import { configuredMcpServers } from "./configured-mcp.ts";
 import { configuredModels } from "./configured-models.ts";
@@ -199,9 +201,22 @@ export async function startApp({
       limits: environment.limits,
       defaultModel: config.model,
       providers: () => registry.list(),
+      async sandbox() {
+        const { kind, isReady } = await sandbox.describe();
+        return isReady ? kind : "";
+      },
       functions: () => functions.current(defaultWorkspace),
     };
     const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
+    const checkMode = async (mode: PermissionMode) => {
+      if (mode !== "bypass") return;
+      const { kind, isReady, detail } = await sandbox.describe();
+      if (isReady && kind !== "none") return;
+      throw new AgentError("failed_precondition", `the mode bypass needs a sandbox, and there is none: ${detail}`, {
+        reason: "NO_SANDBOX",
+      });
+    };
+    if (config["permissions.mode"] === "bypass") await checkMode("bypass");
     const requests = new Requests(store, now);
     const once = new OnceCalls(requests);
     const retention = new Retention({
@@ -224,7 +239,7 @@ export async function startApp({
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
         ...generateHandlers(turns, sessions, stopping.signal, streamLimits),
-        ...sessionHandlers(sessions, once, workspaceFrom, (name) => void registry.resolveAll(name)),
+        ...sessionHandlers(sessions, once, workspaceFrom, (name) => void registry.resolveAll(name), checkMode),
         ...pendingRequestHandlers(sessions),
         ...capabilityHandlers(capabilities),
       });

@@ -35,6 +35,8 @@ export interface Capabilities {
     readonly configured: boolean;
     readonly features: readonly string[];
   }[];
+  /** The kind of sandbox in force; empty where programs can't be started. */
+  readonly sandbox: () => Promise<string>;
   /** Those of the server's own workspace. */
   readonly functions: () => Promise<FunctionIndex>;
 }
@@ -60,6 +62,7 @@ export function capabilityHandlers(capabilities: Capabilities) {
         providers: capabilities.providers().map((provider) => ({ ...provider, features: [...provider.features] })),
         toolCount: definitions.length,
         defaultModel: capabilities.defaultModel,
+        sandbox: await capabilities.sandbox(),
       };
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;

@@ -11,7 +11,7 @@ import {
   type UpdateSessionRequest,
 } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../chat/error.ts";
-import type { PermissionPolicy, SessionConfig } from "../chat/session-config.ts";
+import type { PermissionMode, PermissionPolicy, SessionConfig } from "../chat/session-config.ts";
 import { historyCompactedToProto } from "../convert/proto/event.ts";
 import { messageToProto } from "../convert/proto/message.ts";
 import { budgetToProto } from "../convert/proto/request.ts";
@@ -50,6 +50,8 @@ export function sessionHandlers(
   workspaceFrom: (named: string) => Promise<string>,
   /** Refuses a model that can't be asked. */
   checkModel: (name: string) => void,
+  /** Refuses a mode that can't be in force here. */
+  checkMode: (mode: PermissionMode) => Promise<void>,
 ) {
   return {
     async createSession(request) {
@@ -59,6 +61,7 @@ export function sessionHandlers(
       const config = configFrom(request);
       if (config.model !== "") checkModel(config.model);
       return once.change(methods.createSession, request, async (note) => {
+        if (config.permissions !== undefined) await checkMode(config.permissions.mode);
         const workspace = await workspaceFrom(config.workspace);
         const whole = { ...config, workspace };
         return sessionToProto(await sessions.create(theCaller, whole, sessionId, requestId, noteOfSession(note)));
@@ -88,9 +91,10 @@ export function sessionHandlers(
       const given = configFrom(updateAsCreate(request));
       if (given.model !== "") checkModel(given.model);
       const change = (config: SessionConfig) => updatedConfig(config, given, request);
-      return once.change(methods.updateSession, request, async (note) =>
-        sessionToProto(await sessions.update(theCaller, sessionId, change, noteOfSession(note))),
-      );
+      return once.change(methods.updateSession, request, async (note) => {
+        if (given.permissions !== undefined) await checkMode(given.permissions.mode);
+        return sessionToProto(await sessions.update(theCaller, sessionId, change, noteOfSession(note)));
+      });
     },
     async deleteSession(request) {
       const sessionId = sessionIdFrom(request.sessionId);

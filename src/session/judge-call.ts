@@ -24,6 +24,8 @@ export interface Approval {
   readonly explanation: string;
   /** Of what would run besides the arguments; empty for the server's own code. */
   readonly contentSha256: string;
+  /** Whether it may be allowed for the rest of the session; some calls are asked for each time. */
+  readonly grantable: boolean;
 }
 
 /**
@@ -54,7 +56,11 @@ export async function judgeCall(
   const { permissions, workspace } = config;
   const given = { ...definition, arguments: checked.arguments, workspace, contentSha256: "" };
   const subject = await resolveSubject(given);
-  const byRules = decidePermission(rulesOf(session.environment.permissions, permissions), [], subject);
+  const byRules = decidePermission(
+    rulesOf(session.environment.permissions, permissions, state.loadedSkills),
+    [],
+    subject,
+  );
   if (byRules.decision === "deny") return refused(`denied by the policy: ${byRules.explanation}`);
   if (definition.asks === true) {
     const question = questionOf(checked.arguments);
@@ -76,13 +82,13 @@ export async function judgeCall(
     }
     if ((request.request.contentSha256 ?? "") === contentSha256) return { type: "run" };
     const explanation = "what it runs has changed since it was approved";
-    return { type: "ask", approval: { explanation, contentSha256 } };
+    return { type: "ask", approval: { explanation, contentSha256, grantable: byRules.grantable } };
   }
   const explanation =
     byRules.decision === "allow"
       ? `${use.name} was called ${maxRepeatedCalls} times running with the same arguments, and may go on so for ever`
       : byRules.explanation;
-  return { type: "ask", approval: { explanation, contentSha256 } };
+  return { type: "ask", approval: { explanation, contentSha256, grantable: byRules.grantable } };
 }
 
 function refused(error: string): Verdict {

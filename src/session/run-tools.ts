@@ -126,8 +126,8 @@ function openRequest(
   });
 }
 
-function approvalOf({ call }: PlannedCall, { explanation, contentSha256 }: Approval) {
-  const options = ["allow_once", "allow_session", "deny"];
+function approvalOf({ call }: PlannedCall, { explanation, contentSha256, grantable }: Approval) {
+  const options = grantable ? ["allow_once", "allow_session", "deny"] : ["allow_once", "deny"];
   return {
     kind: "approval",
     title: callTitle(call.use),

@@ -436,7 +436,7 @@ export class Sessions {
       this.#workers.idleState(sessionId, stored.headSeq) ??
       (await loadState(this.#store, sessionId, config, stored.headSeq));
     return {
-      rules: rulesOf(server, config.permissions),
+      rules: rulesOf(server, config.permissions, state.loadedSkills),
       grants: grantsOf(state),
       workspace: config.workspace,
     };

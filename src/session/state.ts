@@ -3,10 +3,12 @@ import type { LogRecord, PendingRequest, RequestAnswer, TurnError } from "../cha
 import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "../chat/message.ts";
 import type { PlanRun, PlanStepChange } from "../chat/plan.ts";
 import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
+import { loadSkillName } from "../chat/skill.ts";
 import { type Todo, todosFrom, updateTodosName } from "../chat/todo.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { present } from "../convert/present.ts";
+import type { SkillPermissions } from "../tool/permission.ts";
 import { taskName } from "../tool/task.ts";
 import { compactedHistory } from "./compact-history.ts";
 import { taskUsageOf } from "./task-usage.ts";
@@ -33,6 +35,8 @@ export interface SessionState {
   toolsDigest: string | undefined;
   /** The last event after which no turn ran; 0 for none. */
   settledSeq: number;
+  /** Skills whose instructions were loaded, and what they need for their work. */
+  readonly loadedSkills: SkillPermissions[];
   /** Calls that somebody allowed for the rest of the session, as the model made them. */
   readonly allowedCalls: AllowedCall[];
   /** What is to be done, as the model wrote it down last. */
@@ -126,6 +130,7 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     turn: undefined,
     toolsDigest: undefined,
     settledSeq: 0,
+    loadedSkills: [],
     allowedCalls: [],
     todos: [],
   };
@@ -221,6 +226,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       if (call.started?.source !== "local") return;
       if (call.use.name === updateTodosName && event.result.success)
         state.todos = todosFrom(parsedInput(call.use.input)) ?? state.todos;
+      if (call.use.name === loadSkillName) noteLoadedSkill(state.loadedSkills, event.result);
       const used = call.use.name === taskName ? taskUsageOf(event.result) : undefined;
       if (turn !== undefined && used !== undefined) turn.taskUsage = addUsage(turn.taskUsage, used);
       return;
@@ -342,6 +348,17 @@ export function answerId(turnId: string, step: number): string {
 
 function isShownText(block: ContentBlock): boolean {
   return block.type === "text" && block.text !== "";
+}
+
+/** What a skill of the operator's may use, for as long as the session lives; the rules of others stand above it. */
+function noteLoadedSkill(loaded: SkillPermissions[], { success, metadata = {} }: ToolResult): void {
+  const { skill, allowed_tools: allowedTools } = metadata;
+  if (!success || skill === undefined || allowedTools === undefined) return;
+  const rules = parsedInput(allowedTools);
+  const before = loaded.findIndex((other) => other.skill === skill);
+  if (before !== -1) loaded.splice(before, 1);
+  if (!Array.isArray(rules) || rules.length === 0) return;
+  loaded.push({ skill, allow: rules.filter((rule) => typeof rule === "string") });
 }
 
 function parsedInput(input: string): unknown {

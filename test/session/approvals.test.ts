@@ -12,6 +12,7 @@ import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
 import { AgentError } from "../../src/chat/error.ts";
 import type { LogEvent } from "../../src/chat/log-event.ts";
+import { plainPermissions } from "../../src/chat/session-config.ts";
 import { Tail } from "../../src/log/tail.ts";
 import { LogWriter } from "../../src/session/log-writer.ts";
 import { memoryLog } from "../../src/session/owned-log.ts";
@@ -537,6 +538,7 @@ test("a turn that can't read its answers at the moment is not over", async () =>
     environment: {
       models: { find: () => assert.fail("no model is asked") },
       functions: new FunctionSets({ providers: [], now: Date.now }),
+      permissions: { ...plainPermissions, sandbox: "none" },
       systemPrompt: "",
       limits: defaultSessionLimits,
       now: Date.now,

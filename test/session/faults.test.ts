@@ -7,6 +7,7 @@ import { DatabaseSync } from "node:sqlite";
 import { describe, test } from "node:test";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { AgentError } from "../../src/chat/error.ts";
+import { plainPermissions } from "../../src/chat/session-config.ts";
 import { openSqliteStore } from "../../src/log/sqlite.ts";
 import type { Store } from "../../src/log/store.ts";
 import { isPruned } from "../../src/session/follow-log.ts";
@@ -157,6 +158,7 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
         ],
       },
       functions: new FunctionSets({ providers: [], now: Date.now }),
+      permissions: { ...plainPermissions, sandbox: "none" },
       systemPrompt: "",
       limits: defaultSessionLimits,
       now: Date.now,

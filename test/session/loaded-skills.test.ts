@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { describe, type TestContext, test } from "node:test";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
+import { temporaryFolder, writeFiles } from "../skill/write-files.ts";
+import { startTestApp, type TestAppOptions, user } from "../support/test-app.ts";
+
+const note = (name: string) => `---
+name: ${name}
+description: Keeps notes.
+allowed-tools: write_file(notes/**)
+---
+Write notes into notes/.
+`;
+
+const script = `
+- { when: { role: tool }, text: done }
+- { when: { text: load }, tool_calls: [{ name: load_skill, arguments: { name: notes } }] }
+- { text: nothing }
+`;
+
+async function startWithSkill(context: TestContext, where: "user" | "workspace", flags: TestAppOptions["flags"] = {}) {
+  const folder = await temporaryFolder(context);
+  if (where === "user") await writeFiles(folder, { "notes/SKILL.md": note("notes") });
+  const files = where === "workspace" ? { ".codeagent/skills/notes/SKILL.md": note("notes") } : {};
+  const sample = await startTestApp(context, { script, files, flags: { skills_dir: [folder], ...flags } });
+  const { client, transport } = sample;
+  const tools = createClient(ToolService, transport);
+  return {
+    ...sample,
+    async load(sessionId: string) {
+      const { finishReason } = await client.generate({ sessionId, messages: [user("load")] });
+      assert.equal(finishReason, "stop");
+    },
+    async decisionOn(sessionId: string, path: string) {
+      const given = { sessionId, name: "write_file", arguments: JSON.stringify({ path, content: "x" }) };
+      const { decision, ruleSource } = await tools.checkPermission(given);
+      return `${decision} ${ruleSource}`;
+    },
+  };
+}
+
+describe("what a loaded skill may use", () => {
+  test("a skill of the operator's allows what it names, once it is loaded, in that session", async (context) => {
+    const { client, load, decisionOn } = await startWithSkill(context, "user");
+    const { sessionId } = await client.createSession({});
+    assert.equal(await decisionOn(sessionId, "notes/a.md"), "ask mode");
+    await load(sessionId);
+    assert.equal(await decisionOn(sessionId, "notes/a.md"), "allow skill");
+    assert.equal(await decisionOn(sessionId, "other.md"), "ask mode");
+    const { sessionId: other } = await client.createSession({});
+    assert.equal(await decisionOn(other, "notes/a.md"), "ask mode");
+    const forked = await client.forkSession({ sessionId });
+    assert.equal(await decisionOn(forked.sessionId, "notes/a.md"), "allow skill");
+  });
+
+  test("rules that deny or ask stand above it", async (context) => {
+    const { client, load, decisionOn } = await startWithSkill(context, "user", {
+      "permissions.ask": ["write_file(notes/x*)"],
+    });
+    const { sessionId } = await client.createSession({ permissions: { deny: ["write_file(notes/private/**)"] } });
+    await load(sessionId);
+    assert.equal(await decisionOn(sessionId, "notes/a.md"), "allow skill");
+    assert.equal(await decisionOn(sessionId, "notes/private/a.md"), "deny session");
+    assert.equal(await decisionOn(sessionId, "notes/x.md"), "ask server");
+  });
+
+  test("a skill of the workspace allows nothing", async (context) => {
+    const { client, load, decisionOn } = await startWithSkill(context, "workspace");
+    const { sessionId } = await client.createSession({});
+    await load(sessionId);
+    assert.equal(await decisionOn(sessionId, "notes/a.md"), "ask mode");
+  });
+});
+
+test("the mode bypass is refused where no sandbox is in force", async (context) => {
+  const { client } = await startTestApp(context, { flags: { sandbox: "none" } });
+  const isRefused = (error: unknown) =>
+    error instanceof ConnectError &&
+    error.code === Code.FailedPrecondition &&
+    /bypass needs a sandbox/.test(error.rawMessage);
+  await assert.rejects(client.createSession({ permissions: { mode: "bypass" } }), isRefused);
+  const { sessionId } = await client.createSession({ permissions: { mode: "accept-edits" } });
+  await assert.rejects(client.updateSession({ sessionId, permissions: { mode: "bypass" } }), isRefused);
+  assert.equal((await client.getSession({ sessionId })).permissions?.mode, "accept-edits");
+  assert.equal((await client.getCapabilities({})).sandbox, "none");
+  await assert.rejects(
+    startTestApp(context, { flags: { sandbox: "none", "permissions.mode": "bypass" } }),
+    /bypass needs a sandbox/,
+  );
+});
