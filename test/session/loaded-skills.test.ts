@@ -1,6 +1,4 @@
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { describe, type TestContext, test } from "node:test";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { ToolService } from "../../gen/codeagent/v1/tool_service_pb.ts";
