@@ -73,7 +73,7 @@ export function openApiFunctions(text: string, options: OpenApiOptions): OpenApi
     try {
       if (isElsewhere(operation["servers"] ?? item["servers"], base, options.documentUrl))
         throw new Unsupported("it has a server of its own; name it as base_url in an entry of its own");
-      const name = freeName(names, id === "" ? `${method}_${path}` : id);
+      const name = freeName(names, id === "" ? `${method} ${path.replace(/^\/+/, "")}` : id);
       functions.push(
         functionOf(document, { path, method, item, operation, name, base }, options, (what) =>
           diagnostics.push(`${label}: ${what}`),
