@@ -311,7 +311,8 @@ function recounted(lines: readonly string[]): string[] {
       body.push(line === "" ? " " : line);
     }
     if (lines[at] === mailSignature) at++;
-    result.push(`@@ -${oldStart},${before} +${newStart},${after} @@${head.slice(all.length)}`, ...body);
+    result.push(`@@ -${oldStart},${before} +${newStart},${after} @@${head.slice(all.length)}`);
+    for (const line of body) result.push(line);
   }
   return result;
 }
