@@ -10,6 +10,7 @@ import {
 } from "@modelcontextprotocol/client";
 import { harmlessText } from "../bounded-text.ts";
 import { isRecord } from "../check-value.ts";
+import { RefusedUrl } from "../net/address-policy.ts";
 import type { GuardedClient } from "../net/guarded-client.ts";
 import { ProgramRefusedError, type Sandbox, SandboxUnavailableError } from "../sandbox/sandbox.ts";
 import { HttpTransport, httpFault } from "./http-transport.ts";
@@ -208,6 +209,7 @@ export class McpConnection {
       return new McpServerError(`refuses: ${this.#safe(error.message)} (code ${error.code})`);
     if (error instanceof SdkError && error.code === SdkErrorCode.RequestTimeout)
       return new McpServerError(`${what} within ${timeoutMs} ms`);
+    if (error instanceof RefusedUrl) return new McpServerError(`can't be asked: ${error.message}`);
     if (ended !== undefined) return new McpServerError(this.endReason);
     if (error instanceof SdkError) return new McpServerError(`${what}: ${this.#safe(error.message)}`);
     if (error instanceof SandboxUnavailableError || error instanceof ProgramRefusedError)

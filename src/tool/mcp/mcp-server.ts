@@ -284,14 +284,14 @@ export class McpServer {
     }
     this.#error = error instanceof McpServerError ? `the server ${why}` : `the server failed: ${why}`;
     const longestMs = Math.min(mostBackoffMs, leastBackoffMs * 2 ** this.#failures);
-    const waitMs = Math.max(leastBackoffMs, longestMs * (0.5 + this.#environment.random() / 2));
+    const waitMs = Math.round(Math.max(leastBackoffMs, longestMs * (0.5 + this.#environment.random() / 2)));
     this.#failures = Math.min(this.#failures + 1, 10);
     this.#nextAttemptMs = this.#environment.clock.now() + waitMs;
     this.#cancelAttempt = this.#environment.clock.after(waitMs, () => this.connect());
     this.#become("failed");
     this.#environment.report("warn", `the MCP server ${this.config.name} is not there`, {
       error: this.#error,
-      nextAttemptInMs: Math.round(waitMs),
+      nextAttemptInMs: waitMs,
     });
   }
 
