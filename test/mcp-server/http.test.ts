@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
 import { type Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { createCodeAgentClient } from "../../sdk/index.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
-import { startTestApp, type TestAppOptions } from "../support/test-app.ts";
+import { startTestApp, type TestAppOptions, user } from "../support/test-app.ts";
 import { type ClientOptions, call, connected, eras, script } from "./mcp-client.ts";
 
 /** A function that changes something, so that it has to be approved; and what it was called with. */
@@ -244,3 +245,22 @@ for (const era of eras) {
     });
   });
 }
+
+test("an agent calls another agent as its MCP server", { timeout: 30_000 }, async (context) => {
+  const inner = await startTestApp(context, { script: "- text: hello from within\n" });
+  const { app } = await startTestApp(context, {
+    script: `
+- when: { role: user }
+  tool_calls: [{ name: mcp__inner__run_agent, arguments: { prompt: hello } }]
+- when: { text: hello from within }
+  text: It said hello.
+`,
+    flags: { "permissions.allow": ["mcp__inner__run_agent"] },
+  });
+  using client = createCodeAgentClient({ baseUrl: app.url });
+  await client.mcp.addMcpServer({
+    server: { name: "inner", transport: { case: "http", value: { url: `${inner.app.url}/mcp` } } },
+  });
+  const answer = await client.generate({ messages: [user("delegate")] });
+  assert.equal(answer.message?.contentType.value, "It said hello.");
+});
