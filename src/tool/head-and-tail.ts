@@ -12,7 +12,7 @@ export class HeadAndTail {
   #head = "";
   #headSize = 0;
   #isHeadFull = false;
-  /** What came after the head: the last `#tailBytes` of it at least, from 0 to `#tailEnd`. */
+  /** What came after the head, as it came: the last `#tailBytes` of it at least, from 0 to `#tailEnd`. */
   #tail: Buffer | undefined;
   #tailEnd = 0;
   #afterHead = 0;
@@ -23,39 +23,40 @@ export class HeadAndTail {
     this.#headBytes = limitBytes - noteBytes - this.#tailBytes;
   }
 
-  /** Adds a piece. @returns the part of it that belongs to the head, made harmless: what is worth showing while it comes. */
-  add(piece: string): string {
-    const text = harmlessText(piece);
+  /**
+   * Adds a piece, in UTF-8 and whole characters; it is copied.
+   * @returns the part of it that belongs to the head, made harmless: what is worth showing while it comes.
+   */
+  add(piece: Buffer): string {
     if (this.#isHeadFull) {
-      this.#addToTail(Buffer.from(text));
+      this.#addToTail(piece);
       return "";
     }
-    const size = Buffer.byteLength(text);
-    if (this.#headSize + size <= this.#headBytes) {
-      this.#head += text;
-      this.#headSize += size;
-      return text;
-    }
-    const bytes = Buffer.from(text);
-    const cut = characterStart(bytes, this.#headBytes - this.#headSize);
+    // What is harmless has as many UTF-16 units as what it was made of, and at least as many bytes.
+    const raw = piece.toString("utf8");
+    const bytes = Buffer.from(harmlessText(raw));
+    const cut =
+      this.#headSize + bytes.length <= this.#headBytes
+        ? bytes.length
+        : characterStart(bytes, this.#headBytes - this.#headSize);
     const fitting = bytes.toString("utf8", 0, cut);
     this.#head += fitting;
     this.#headSize += cut;
-    this.#isHeadFull = true;
-    this.#addToTail(bytes.subarray(cut));
+    if (cut < bytes.length) {
+      this.#isHeadFull = true;
+      this.#addToTail(Buffer.from(raw.slice(fitting.length)));
+    }
     return fitting;
   }
 
   /** Bytes that `text` leaves out. */
   get cutBytes(): number {
-    return this.#afterHead - this.#keptTail().length;
+    return this.#kept().cutBytes;
   }
 
   text(): string {
-    const tail = this.#keptTail();
-    const cutBytes = this.#afterHead - tail.length;
-    const note = cutBytes === 0 ? "" : `\n[... ${cutBytes} bytes left out ...]\n`;
-    return this.#head + note + tail.toString("utf8");
+    const { tail, cutBytes } = this.#kept();
+    return this.#head + (cutBytes === 0 ? "" : `\n[... ${cutBytes} bytes left out ...]\n`) + tail;
   }
 
   #addToTail(bytes: Buffer): void {
@@ -71,10 +72,20 @@ export class HeadAndTail {
     this.#tailEnd += wanted.length;
   }
 
-  #keptTail(): Buffer {
-    if (this.#tail === undefined) return Buffer.alloc(0);
-    let start = Math.max(0, this.#tailEnd - this.#tailBytes);
-    while (start < this.#tailEnd && ((this.#tail[start] ?? 0) & 0xc0) === 0x80) start++;
-    return this.#tail.subarray(start, this.#tailEnd);
+  /** Only here the tail is made harmless, and shorter again where that made it longer: most of what comes is not kept. */
+  #kept(): { tail: string; cutBytes: number } {
+    if (this.#tail === undefined) return { tail: "", cutBytes: 0 };
+    const raw = this.#tail.toString("utf8", characterAfter(this.#tail, this.#tailEnd - this.#tailBytes), this.#tailEnd);
+    const bytes = Buffer.from(harmlessText(raw));
+    const tail = bytes.toString("utf8", characterAfter(bytes, bytes.length - this.#tailBytes));
+    const keptBytes = Buffer.byteLength(raw.slice(raw.length - tail.length));
+    return { tail, cutBytes: this.#afterHead - keptBytes };
   }
+}
+
+/** The start of the first whole character from `offset` on; 0 where that lies before the beginning. */
+function characterAfter(bytes: Uint8Array, offset: number): number {
+  let start = Math.max(0, offset);
+  while (start < bytes.length && ((bytes[start] ?? 0) & 0xc0) === 0x80) start++;
+  return start;
 }

@@ -1,4 +1,5 @@
 import type { Readable } from "node:stream";
+import { characterStart } from "./bounded-text.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { ProgramStart, Sandbox } from "./sandbox/sandbox.ts";
 import type { SupervisedProcess } from "./supervise.ts";
@@ -94,17 +95,17 @@ export async function runProgram(sandbox: Sandbox, run: ProgramRun): Promise<Pro
     if (told.signal.aborted) stop();
     else told.signal.addEventListener("abort", stop, { once: true });
     let producedBytes = 0;
-    const take = (stream: "stdout" | "stderr", text: string): void => {
-      if (text === "") return;
-      kept[stream].add(text);
-      const shown = both.add(text);
+    const take = (stream: "stdout" | "stderr", piece: Buffer): void => {
+      if (piece.length === 0) return;
+      kept[stream].add(piece);
+      const shown = both.add(piece);
       if (shown !== "") onOutput?.(stream, shown);
     };
     for (const stream of ["stdout", "stderr"] as const) {
-      readText(started[stream], (text, bytes) => {
-        producedBytes += bytes;
+      readCharacters(started[stream], (piece) => {
+        producedBytes += piece.length;
         if (producedBytes > producedLimitBytes) end("output");
-        take(stream, text);
+        take(stream, piece);
       });
     }
     feed(started, stdinText);
@@ -116,26 +117,34 @@ export async function runProgram(sandbox: Sandbox, run: ProgramRun): Promise<Pro
   }
 }
 
-/** Hands over what comes, in whole characters, and of a line's end never the first half only. */
-function readText(stream: Readable, take: (text: string, bytes: number) => void): void {
-  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  let held = "";
-  const handOver = (decoded: string, bytes: number): void => {
-    const text = held + decoded;
-    held = bytes > 0 && text.endsWith("\r") ? "\r" : "";
-    take(held === "" ? text : text.slice(0, -1), bytes);
-  };
-  let isOver = false;
+/** Hands over what comes, in whole characters of UTF-8, and of a line's end never the first half only. */
+function readCharacters(stream: Readable, take: (piece: Buffer) => void): void {
+  let held: Buffer = Buffer.alloc(0);
   const finish = () => {
-    if (isOver) return;
-    isOver = true;
-    handOver(decoder.decode(), 0);
+    take(held);
+    held = Buffer.alloc(0);
   };
-  stream.on("data", (bytes: Buffer) => handOver(decoder.decode(bytes, { stream: true }), bytes.length));
+  stream.on("data", (bytes: Buffer) => {
+    const all = held.length === 0 ? bytes : Buffer.concat([held, bytes]);
+    const end = wholeCharacters(all);
+    // A copy: a few bytes must not keep the whole piece.
+    held = Buffer.from(all.subarray(end));
+    take(all.subarray(0, end));
+  });
   stream.once("end", finish);
   stream.once("close", finish);
   // A broken pipe is an end; how the program ended is told by its exit code.
   stream.on("error", () => undefined);
+}
+
+/** How many bytes there are without a character that has only begun; a carriage return may be the first half of a line's end. */
+function wholeCharacters(bytes: Buffer): number {
+  const last = bytes.at(-1) ?? 0;
+  if (last === 0x0d) return bytes.length - 1;
+  const start = characterStart(bytes, bytes.length - 1);
+  const first = bytes[start] ?? 0;
+  const wantedBytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+  return start + wantedBytes > bytes.length ? Math.max(0, start) : bytes.length;
 }
 
 /** A program may end, or close its input, without having read it. */

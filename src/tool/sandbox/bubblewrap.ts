@@ -34,6 +34,8 @@ export interface BubblewrapFeatures {
   readonly prlimit: string;
   /** Size of memory file systems can be bounded. */
   readonly boundsSize: boolean;
+  /** It can keep programs from making user namespaces, in which they would have rights to try the kernel with. */
+  readonly endsNamespaces: boolean;
 }
 
 interface Mount {
@@ -98,7 +100,12 @@ async function probed(options: SandboxOptions): Promise<BubblewrapFeatures> {
   if (prlimit === undefined) throw unavailable("prlimit is missing; install util-linux");
   const help = await run(program, ["--help"], { timeout: probeLimitMs, env: {} }).catch(() => undefined);
   if (help === undefined) throw unavailable(`${program} does not run`);
-  const features = { program, prlimit, boundsSize: help.stdout.includes("--size") };
+  const features = {
+    program,
+    prlimit,
+    boundsSize: help.stdout.includes("--size"),
+    endsNamespaces: help.stdout.includes("--disable-userns"),
+  };
   const trial: ProgramStart = {
     program: "true",
     args: [],
@@ -175,7 +182,7 @@ async function startWalled(
  */
 export function bubblewrapArguments(
   { program, args, cwd, access }: ProgramStart,
-  { boundsSize, prlimit }: BubblewrapFeatures,
+  { boundsSize, endsNamespaces, prlimit }: BubblewrapFeatures,
   options: SandboxOptions,
   guarded: readonly string[],
 ): string[] {
@@ -190,6 +197,9 @@ export function bubblewrapArguments(
   const mounts = mountsOf(access, options, guarded);
   return [
     ...["--unshare-all", "--die-with-parent", "--new-session"],
+    // Root would have every right within, also that to unmount what protects a file.
+    ...["--cap-drop", "ALL"],
+    ...(endsNamespaces ? ["--unshare-user", "--disable-userns"] : []),
     ...(network ? ["--share-net"] : []),
     ...(everything ? ["--ro-bind", "/", "/"] : systemMounts()),
     ...["--proc", "/proc", "--dev", "/dev", ...memory("/dev/shm", gibibyte, "1777"), "--remount-ro", "/dev"],

@@ -21,7 +21,7 @@ const ofSystem = [
  * Not all of them exist.
  */
 export function hiddenPlaces(dataDir: string, env: Environment): string[] {
-  const homes = [...new Set([homedir(), "/root"])];
+  const homes = [...new Set([env["HOME"] ?? homedir(), homedir(), "/root"])];
   const agent = env["SSH_AUTH_SOCK"] ?? "";
   return [
     dataDir,
