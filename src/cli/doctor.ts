@@ -4,9 +4,11 @@ import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { rgPath } from "@vscode/ripgrep";
 import type { Config } from "../config.ts";
+import { configuredMcpServers } from "../configured-mcp.ts";
 import { configuredSandbox } from "../configured-sandbox.ts";
 import { createProviderRegistry, type ProviderInfo, type ProviderRegistry } from "../provider/registry.ts";
 import { scripted } from "../provider/scripted.ts";
+import { headersWithSecrets } from "../tool/http/configured-function.ts";
 import { resolveWorkspace } from "../tool/workspace.ts";
 import { version } from "../version.ts";
 import { type ConfigFlags, configFrom } from "./config-flags.ts";
@@ -28,9 +30,13 @@ const leastNodeMajor = 24;
 const reachLimitMs = 3000;
 const leastFreeBytes = 64 * 1024 * 1024;
 const fewFreeBytes = 1024 * 1024 * 1024;
+/** Some take longer to start than doctors wait. */
+const mcpLimitMs = 20_000;
+const shownErrorLines = 10;
 
 /**
- * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent.
+ * Looks at everything a server needs and says what it found, without starting one. Keys are neither shown nor sent; MCP
+ * servers are connected to as a server would, with their headers and variables.
  * @returns the exit code: 1 when something that is needed is missing.
  */
 export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnvironment): Promise<number> {
@@ -46,6 +52,7 @@ export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnviron
       modelsAndProviders(config, env),
       ripgrep(),
       sandbox(config, env),
+      httpFunctions(config, env),
       port(config),
     ])
   ).flat();
@@ -202,6 +209,38 @@ async function reach(
   }
 }
 
+/** Connects to each MCP server once; of one that fails the end of its standard error is shown too. */
+async function mcpServers(config: Config, env: TakenEnvironment["env"]): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  const report = (_level: string, message: string, facts: Record<string, unknown> = {}) => {
+    const { diagnostics } = facts;
+    const more = Array.isArray(diagnostics) ? `: ${diagnostics.join("; ")}` : "";
+    // What a server's state says is said below.
+    if (facts["error"] === undefined) findings.push({ state: "warning", what: "MCP", detail: `${message}${more}` });
+  };
+  const workspace = await resolveWorkspace(config.workspace, [config.workspace]).catch(() => undefined);
+  if (workspace === undefined) return [];
+  const walls = configuredSandbox(config, env);
+  const options = { sandbox: walls, env, workspace, connectsAtOnce: true, now: Date.now, report };
+  const servers = await configuredMcpServers(config, options);
+  try {
+    await servers.settled(mcpLimitMs);
+    for (const { server, state, error, toolNames, serverInfo } of servers.views()) {
+      const what = `MCP server ${server.name}`;
+      if (state === "ready") findings.push({ state: "ok", what, detail: `${toolNames.length} tools, ${serverInfo}` });
+      else {
+        const said = servers.errorText(server.name).trim().split("\n").slice(-shownErrorLines).join("\n         ");
+        const detail = `${state}${error === "" ? "" : `: ${error}`}${said === "" ? "" : `; it wrote:\n         ${said}`}`;
+        findings.push({ state: "warning", what, detail });
+      }
+    }
+    return findings;
+  } finally {
+    await servers.close();
+    await walls.close();
+  }
+}
+
 async function ripgrep(): Promise<Finding[]> {
   try {
     await access(rgPath, constants.X_OK);
@@ -222,6 +261,18 @@ async function sandbox(config: Config, env: TakenEnvironment["env"]): Promise<Fi
   } finally {
     await walls.close();
   }
+}
+
+function httpFunctions({ http }: Config, env: TakenEnvironment["env"]): Finding[] {
+  return http.map(({ name, place, headers }) => {
+    const what = `http.${name}`;
+    try {
+      headersWithSecrets(headers, env, place);
+      return { state: "ok", what, detail: "configured; nothing was asked" };
+    } catch (error) {
+      return { state: "failed", what, detail: sentenceOf(error) };
+    }
+  });
 }
 
 async function port(config: Config): Promise<Finding[]> {

@@ -121,7 +121,7 @@ export class SchemaReader {
     const seen = new Set<string>();
     const ahead: unknown[] = [targetOf(this.#document, reference)];
     for (let steps = 0; ahead.length > 0; steps++) {
-      if (steps > 20_000) throw new Unsupported("its schemas are too large");
+      if (steps > 20_000) throw new TooManyNodes();
       const at = ahead.pop();
       if (typeof at !== "object" || at === null) continue;
       const inner = isRecord(at) ? at["$ref"] : undefined;
