@@ -53,6 +53,7 @@ export async function doctor(flags: DoctorFlags, { env, redactor }: TakenEnviron
       ripgrep(),
       sandbox(config, env),
       httpFunctions(config, env),
+      mcpServers(config, env),
       port(config),
     ])
   ).flat();

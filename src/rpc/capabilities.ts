@@ -22,6 +22,7 @@ const features = [
   "session_budgets",
   "permissions",
   "approvals",
+  "mcp",
 ];
 
 export interface Capabilities {
