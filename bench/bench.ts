@@ -12,12 +12,14 @@ import { measureReplicas } from "./replicas.ts";
 import { measureStreams } from "./stream.ts";
 import { measureToolLoop } from "./tool-loop.ts";
 import { measureUnary } from "./unary.ts";
+import { measureTools } from "./tools.ts";
 
 const measurements: Readonly<Record<string, (options: BenchOptions) => Promise<Measured[]>>> = {
   stream: measureStreams,
   unary: measureUnary,
   "tool-loop": measureToolLoop,
   decode: measureDecode,
+  tools: measureTools,
   functions: measureFunctions,
   appends: measureAppends,
   replicas: measureReplicas,
