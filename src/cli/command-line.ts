@@ -13,6 +13,7 @@ import type { AddScheduleFlags, SchedulesFlags } from "./schedules.ts";
 import { takeSecrets } from "./secrets.ts";
 import type { ConnectionFlags } from "./service.ts";
 import type { ForkFlags, ListFlags, ShowFlags } from "./sessions.ts";
+import type { CheckSkillsFlags, NewSkillFlags, SkillsFlags } from "./skills.ts";
 import type { CallToolFlags, ToolsFlags } from "./tools.ts";
 
 /** Whoever reads stderr too slowly does not keep us from ending. */
@@ -149,6 +150,29 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .option("--json", "one JSON line for each run")
     .action(async (id: string, flags: SchedulesFlags) => {
       exitCode = await (await import("./schedules.ts")).showRuns(id, flags, taken);
+    });
+  const skills = program.command("skills").description("instructions and scripts for kinds of tasks");
+  withConnectionFlags(skills.command("ls"))
+    .description("list those of the workspace and the server")
+    .option("--json", "one JSON line for each skill")
+    .action(async (flags: SkillsFlags) => {
+      exitCode = await (await import("./skills.ts")).listSkills(flags, taken);
+    });
+  skills
+    .command("check <folder>")
+    .description("say what is wrong with a skill, or with those in a folder")
+    .option("--json", "one JSON line for each skill")
+    .action(async (folder: string, flags: CheckSkillsFlags) => {
+      exitCode = await (await import("./skills.ts")).checkSkills(folder, flags);
+    });
+  skills
+    .command("new <name>")
+    .description("make a skill that works, with one script")
+    .option("--dir <folder>", "folder of skills to make it in (the server's first one)")
+    .option("--config <file>", "settings (codeagent.yaml in the working directory, if there is one)")
+    .option("--data-dir <folder>", "where sessions are kept (~/.codeagent)")
+    .action(async (name: string, flags: NewSkillFlags) => {
+      exitCode = await (await import("./skills.ts")).newSkill(name, flags, taken);
     });
   withLoginFlags(program.command("login"))
     .description("log in to a provider with a browser, for models as copilot/<model>")
