@@ -25,24 +25,37 @@ export function answerFault(state: SessionState, turn: TurnState, finishReason: 
   const message = state.messages.findLast(({ id }) => id === answerId(turn.turnId, turn.step));
   const text = message === undefined ? "" : messageText(message);
   const isRepairable = finishReason === "stop";
+  const schema = format.type === "json_schema" ? format.schema : '{"type":"object"}';
+  const read = readJsonAnswer(text, schema);
+  if (read.ok) return undefined;
+  if (read.isJson || finishReason !== "length" || text.trim() === "")
+    return { what: read.what, isRepairable: isRepairable && read.isRepairable };
+  return { what: "was cut at the most tokens it may have", isRepairable };
+}
+
+export type ReadAnswer =
+  | { readonly ok: true; readonly value: unknown }
+  | ({ readonly ok: false; readonly isJson: boolean } & AnswerFault);
+
+/**
+ * Reads the text of an answer that was to be JSON.
+ * @param schema what it is to fit, as JSON text
+ */
+export function readJsonAnswer(text: string, schema: string): ReadAnswer {
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (error) {
-    if (text.trim() === "") return { what: "is empty", isRepairable };
-    if (finishReason === "length") return { what: "was cut at the most tokens it may have", isRepairable };
-    return {
-      what: `is no JSON (${error instanceof Error ? error.message.slice(0, 200) : "unreadable"})`,
-      isRepairable,
-    };
+    if (text.trim() === "") return { ok: false, isJson: false, what: "is empty", isRepairable: true };
+    const why = error instanceof Error ? error.message.slice(0, 200) : "unreadable";
+    return { ok: false, isJson: false, what: `is no JSON (${why})`, isRepairable: true };
   }
-  const schema = format.type === "json_schema" ? format.schema : '{"type":"object"}';
   const check = checkValue(schema, value, Buffer.byteLength(text), words);
-  if (check.ok) return undefined;
+  if (check.ok) return { ok: true, value };
   const { fault, problems } = check;
   return fault === "value" || fault === "depth"
-    ? { what: `does not fit the schema: ${problems}`, isRepairable }
-    : { what: `can't be checked with the schema, which ${problems}`, isRepairable: false };
+    ? { ok: false, isJson: true, what: `does not fit the schema: ${problems}`, isRepairable: true }
+    : { ok: false, isJson: true, what: `can't be checked with the schema, which ${problems}`, isRepairable: false };
 }
 
 /** What the model is told of an answer in the wrong form. */

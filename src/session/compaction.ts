@@ -2,14 +2,13 @@ import { AgentError } from "../chat/error.ts";
 import type { CompactionTrigger } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import { toolResultText } from "../chat/tool-result.ts";
-import { addUsage, type Usage } from "../chat/usage.ts";
+import type { Usage } from "../chat/usage.ts";
+import { askModel } from "./ask-model.ts";
 import { type CompactionPlan, estimateTokens, planCompaction, textTokens, transcriptOf } from "./compact-history.ts";
 import type { CompactionRequest } from "./compaction-request.ts";
 import type { CommitExtras } from "./log-writer.ts";
 import { fullName, inOrder, type Model } from "./models.ts";
-import { orderBlocks } from "./order-blocks.ts";
-import { FencedError } from "./owned-log.ts";
-import { type RunningSession, record, StoppedError } from "./run-turn.ts";
+import { type RunningSession, record } from "./run-turn.ts";
 import type { TurnState } from "./state.ts";
 
 /** Longest wait for a summary of one model. */
@@ -212,76 +211,31 @@ interface Summary {
 
 /** Asks one model after the other. What went wrong comes back, not as an exception; only the signal's reason is thrown. */
 async function askForSummary(
-  session: RunningSession,
-  plan: CompactionPlan,
-  asked: Asked,
-  signal: AbortSignal,
-): Promise<{ summary: Summary | undefined; usage: Usage | undefined; failure: string }> {
-  let usage: Usage | undefined;
-  let failure = "no model of the session can be asked";
-  const mostTokens = Math.min(maxSummaryTokens, Math.max(shortSummaryTokens, estimateTokens(plan.dropped)));
-  for (const model of asked.models) {
-    let spent: Usage | undefined;
-    try {
-      const answer = await summaryOf(session, model, plan, asked, signal, (told) => {
-        spent = told;
-      });
-      const tokens = textTokens(answer);
-      if (answer.trim() === "") failure = `${fullName(model)} gave an empty summary`;
-      else if (tokens > mostTokens)
-        failure = `the summary of ${fullName(model)} has about ${tokens} tokens; ${mostTokens} is the most`;
-      else return { summary: { text: answer.trim(), model: fullName(model) }, usage: await total(), failure: "" };
-    } catch (error) {
-      signal.throwIfAborted();
-      if (error instanceof FencedError || error instanceof StoppedError) throw error;
-      failure = `${fullName(model)} gave no summary: ${error instanceof AgentError ? error.message : "it failed"}`;
-      if (!(error instanceof AgentError))
-        session.environment.report("error", "a summary failed", { sessionId: session.sessionId, error });
-    }
-    usage = await total();
-
-    async function total(): Promise<Usage | undefined> {
-      return spent === undefined ? usage : addUsage(usage, await model.priced(spent));
-    }
-  }
-  return { summary: undefined, usage, failure };
-}
-
-async function summaryOf(
-  { environment: { newId } }: RunningSession,
-  model: Model,
+  { environment }: RunningSession,
   plan: CompactionPlan,
   { models, windowTokens, instructions, trigger }: Asked,
   signal: AbortSignal,
-  onUsage: (usage: Usage) => void,
-): Promise<string> {
-  const { provider, dialect } = model;
+): Promise<{ summary: Summary | undefined; usage: Usage | undefined; failure: string }> {
   const ofWindow = windowTokens === undefined ? transcriptTokens : windowTokens * keptPart;
   const most = trigger === "context_length" ? Math.min(ofWindow, transcriptTokens) : ofWindow;
-  const messages = promptFor(transcriptOf(plan.dropped, most), instructions);
-  const order = orderBlocks({ provider, model: model.model, dialect }, () => newId("call"));
-  const limit = AbortSignal.timeout(maxSummaryMs);
-  let text = "";
-  const read = (shown: ReturnType<typeof order.push>) => {
-    for (const event of shown) if (event.type === "block-stop" && event.block.type === "text") text += event.block.text;
+  const mostTokens = Math.min(maxSummaryTokens, Math.max(shortSummaryTokens, estimateTokens(plan.dropped)));
+  const question = {
+    models,
+    messages: promptFor(transcriptOf(plan.dropped, most), instructions),
+    limitMs: maxSummaryMs,
+    faultOf(text: string, model: Model) {
+      if (text.trim() === "") return `${fullName(model)} gave an empty summary`;
+      const tokens = textTokens(text);
+      if (tokens <= mostTokens) return undefined;
+      return `the summary of ${fullName(model)} has about ${tokens} tokens; ${mostTokens} is the most`;
+    },
   };
-  let cut = false;
-  const request = { model: model.model, messages, tools: [], options: {} };
-  try {
-    for await (const events of model.stream(request, AbortSignal.any([signal, limit]), model !== models.at(-1))) {
-      for (const event of events) {
-        if (event.type === "usage") onUsage(event.usage);
-        if (event.type === "finish") cut = event.finishReason !== "stop";
-      }
-      read(order.push(events));
-    }
-  } catch (error) {
-    if (limit.aborted) throw new AgentError("deadline", `no summary within ${maxSummaryMs} ms`, { cause: error });
-    throw error;
-  }
-  read(order.finish());
-  if (cut) throw new AgentError("provider_protocol", "the summary is not whole");
-  return text;
+  const reply = await askModel(question, environment, signal);
+  const { usage, model } = reply;
+  if (reply.ok) return { summary: { text: reply.text.trim(), model }, usage, failure: "" };
+  const { kind, message } = reply.error;
+  const failure = kind === "answer_invalid" || model === "" ? message : `${model} gave no summary: ${message}`;
+  return { summary: undefined, usage, failure };
 }
 
 const summaryPrompt =
