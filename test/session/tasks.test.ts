@@ -309,8 +309,10 @@ describe("with its giver ends a task", () => {
     const { app, client, ran } = await startGiving(context, [{ prompt: "hold" }]);
     const reading = readAlong(client.streamGenerate({ messages: [user("go")] }));
     await until(() => ran.length > 0);
+    const child = endOf(client, ran[0]?.replace("hold ", "") ?? ""); // who reads it keeps it from ending by itself
     await client.cancelTurn({ sessionId: reading.seen[0]?.sessionId ?? "" });
     await reading.end();
+    assert.equal(await child, "cancelled");
     assert.deepEqual((await client.listSessions({})).sessions, []);
     await app.close(0);
   });
@@ -359,6 +361,14 @@ describe("budgets", () => {
     const { sessionId, reading } = await give({}, { budget: { maxTotalTokens: 400n } });
     const last = (await reading.end()).at(-1)?.event;
     assert.deepEqual((await tasks(sessionId)).map(({ usage: used }) => used?.totalTokens).toSorted(), [100n, 200n]);
+    const shares = await Promise.all(
+      (await tasks(sessionId)).map(async (child) => {
+        for await (const { event } of client.subscribeSession({ sessionId: child.sessionId }))
+          if (event.case === "turnStarted") return event.value.options?.budget?.maxTotalTokens;
+        return undefined;
+      }),
+    );
+    assert.deepEqual(shares, [150n, 150n]);
     assert.deepEqual(await said(sessionId), ["the task is done", "here you are"]);
     assert.equal(last?.case === "turnFinished" && last.value.finishReason, "budget");
     assert.equal((await client.getSession({ sessionId })).usage?.totalTokens, 100n);
