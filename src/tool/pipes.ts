@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
-import { closeSync, constants, openSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { closeSync, constants, openSync, rmSync, unlinkSync } from "node:fs";
+import { mkdtemp } from "node:fs/promises";
 import { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,6 +17,13 @@ export interface Pipes {
 
 const { O_RDONLY, O_WRONLY, O_NONBLOCK } = constants;
 const makePipes = promisify(execFile);
+const madeAtOnce = 32;
+
+/** Named pipes nobody has used yet; making them takes a program of its own, so many are made at once. */
+const stock: string[] = [];
+let folder: string | undefined;
+let named = 0;
+let filling: Promise<void> | undefined;
 
 /**
  * Opens pipes for a program. What Node.js itself calls pipes are sockets, which nobody can open by name: a script that
@@ -24,24 +31,33 @@ const makePipes = promisify(execFile);
  * @returns nothing where there are no named pipes.
  */
 export async function openPipes(hasInput: boolean): Promise<Pipes | undefined> {
-  const folder = await mkdtemp(join(tmpdir(), "codeagent-pipes-"));
   const opened: number[] = [];
-  const openAs = (name: string, flags: number): number => {
-    const descriptor = openSync(join(folder, name), flags);
+  const openAs = (path: string, flags: number): number => {
+    const descriptor = openSync(path, flags);
     opened.push(descriptor);
     return descriptor;
   };
+  // Not waiting is a property of an end, so each end of theirs is opened apart from ours, once its other end is there.
+  const openOutput = (path: string) => {
+    const ours = openAs(path, O_RDONLY | O_NONBLOCK);
+    return { ours, theirs: openAs(path, O_WRONLY) };
+  };
+  const openInput = (path: string) => {
+    const first = openSync(path, O_RDONLY | O_NONBLOCK);
+    try {
+      const ours = openAs(path, O_WRONLY | O_NONBLOCK);
+      return { ours, theirs: openAs(path, O_RDONLY) };
+    } finally {
+      closeSync(first);
+    }
+  };
   try {
-    const names = hasInput ? ["out", "err", "in"] : ["out", "err"];
-    await makePipes("mkfifo", ["-m", "600", ...names.map((name) => join(folder, name))], { timeout: 5000 });
-    // Not waiting is a property of an end, so each end of theirs is opened apart from ours, once its other end is there.
-    const output = (name: string) => {
-      const ours = openAs(name, O_RDONLY | O_NONBLOCK);
-      return { ours, theirs: openAs(name, O_WRONLY) };
-    };
-    const out = output("out");
-    const err = output("err");
-    const input = hasInput ? openInput() : undefined;
+    const [outPath = "", errPath = "", inPath = ""] = await fromStock(hasInput ? 3 : 2);
+    const out = openOutput(outPath);
+    const err = openOutput(errPath);
+    const input = hasInput ? openInput(inPath) : undefined;
+    // From here on each is between the two who have it open.
+    for (const path of [outPath, errPath, ...(hasInput ? [inPath] : [])]) unlinkSync(path);
     return {
       ...(input === undefined ? {} : { stdin: new Socket({ fd: input.ours, readable: false, writable: true }) }),
       stdout: new Socket({ fd: out.ours, readable: true, writable: false }),
@@ -50,23 +66,38 @@ export async function openPipes(hasInput: boolean): Promise<Pipes | undefined> {
     };
   } catch {
     for (const descriptor of opened) closeSync(descriptor);
+    // Somebody may have tidied up the folder.
+    stock.length = 0;
+    folder = undefined;
     return undefined;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
-
-  function openInput() {
-    const first = openSync(join(folder, "in"), O_RDONLY | O_NONBLOCK);
-    try {
-      const ours = openAs("in", O_WRONLY | O_NONBLOCK);
-      return { ours, theirs: openAs("in", O_RDONLY) };
-    } finally {
-      closeSync(first);
-    }
   }
 }
 
 /** Closes the program's ends, which it has copies of. */
 export function closeTheirs({ theirs }: Pipes): void {
   for (const end of theirs) if (typeof end === "number") closeSync(end);
+}
+
+async function fromStock(count: number): Promise<string[]> {
+  while (stock.length < count) {
+    filling ??= fillStock().finally(() => {
+      filling = undefined;
+    });
+    await filling;
+  }
+  return stock.splice(0, count);
+}
+
+async function fillStock(): Promise<void> {
+  folder ??= await ownFolder();
+  const into = folder;
+  const paths = Array.from({ length: madeAtOnce }, () => join(into, String(named++)));
+  await makePipes("mkfifo", ["-m", "600", ...paths], { timeout: 5000 });
+  stock.push(...paths);
+}
+
+async function ownFolder(): Promise<string> {
+  const made = await mkdtemp(join(tmpdir(), "codeagent-pipes-"));
+  process.once("exit", () => rmSync(made, { recursive: true, force: true }));
+  return made;
 }

@@ -94,7 +94,11 @@ for (const kind of ["bwrap", "none"] as const) {
         const { runProgram } = ${load("run-program.ts")};
         const signal = new AbortController().signal;
         await runProgram(createSandbox(${JSON.stringify(options)}), { ...${JSON.stringify(program)}, signal });`;
-      const server = spawn(process.execPath, ["--input-type=module", "--eval", code], { stdio: "ignore" });
+      const server = spawn(process.execPath, ["--input-type=module", "--eval", code], {
+        stdio: "ignore",
+        // What it leaves behind goes with the folder of the test.
+        env: { ...process.env, TMPDIR: base },
+      });
       context.after(() => server.kill("SIGKILL"));
       await untilProcesses(sleep, familySize);
       const killedAt = performance.now();
