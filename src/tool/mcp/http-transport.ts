@@ -1,4 +1,10 @@
-import { type SdkHttpError, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import {
+  isJSONRPCRequest,
+  type JSONRPCMessage,
+  type SdkHttpError,
+  StreamableHTTPClientTransport,
+  type TransportSendOptions,
+} from "@modelcontextprotocol/client";
 import { FailedExchange, type GuardedClient } from "../net/guarded-client.ts";
 
 export interface HttpTransportOptions {
@@ -18,6 +24,8 @@ export interface HttpTransportOptions {
 const defaultMessageLimitBytes = 4 * 1024 * 1024;
 /** A stream for the server's own messages that is silent for so long is opened anew. */
 const silentStreamMs = 600_000;
+/** A code of our own: MCP has none for it. */
+const streamEnded = -32_000;
 const farewellLimitMs = 1000;
 const leastWaitMs = 1000;
 const lineFeed = 0x0a;
@@ -63,6 +71,25 @@ export class HttpTransport extends StreamableHTTPClientTransport {
   /** A server elsewhere has no standard error. */
   get errorText(): string {
     return "";
+  }
+
+  /** A stream that ends without the answer would leave whoever waits for it to its time limit. */
+  override async send(message: JSONRPCMessage, options: TransportSendOptions = {}): Promise<void> {
+    const { onresumptiontoken, resumptionToken, requestSignal, headers } = options;
+    const onRequestStreamEnd = () => {
+      options.onRequestStreamEnd?.();
+      if (!isJSONRPCRequest(message)) return;
+      const error = { code: streamEnded, message: "the stream ended before the answer" };
+      // Passed over where the answer has come.
+      this.onmessage?.({ jsonrpc: "2.0", id: message.id, error });
+    };
+    await super.send(message, {
+      onRequestStreamEnd,
+      ...(onresumptiontoken === undefined ? {} : { onresumptiontoken }),
+      ...(resumptionToken === undefined ? {} : { resumptionToken }),
+      ...(requestSignal === undefined ? {} : { requestSignal }),
+      ...(headers === undefined ? {} : { headers }),
+    });
   }
 
   override close(): Promise<void> {

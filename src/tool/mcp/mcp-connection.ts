@@ -206,7 +206,7 @@ export class McpConnection {
     const ended = this.#transport.endReason;
     if (error instanceof SdkHttpError) return new McpServerError(httpFault(error));
     if (error instanceof ProtocolError)
-      return new McpServerError(`refuses: ${this.#safe(error.message)} (code ${error.code})`);
+      return new McpServerError(`answers with an error: ${this.#safe(error.message)} (code ${error.code})`);
     if (error instanceof SdkError && error.code === SdkErrorCode.RequestTimeout)
       return new McpServerError(`${what} within ${timeoutMs} ms`);
     if (error instanceof RefusedUrl) return new McpServerError(`can't be asked: ${error.message}`);

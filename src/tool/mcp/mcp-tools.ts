@@ -48,7 +48,7 @@ export async function readMcpTools(listed: readonly unknown[], server: McpServer
     if (diagnostics.length < maxDiagnostics) diagnostics.push(`${shown} is left out: ${why}`);
   };
   const named = listed.filter((tool) => isRecord(tool) && typeof tool["name"] === "string").filter(isRecord);
-  for (const tool of listed) if (!isRecord(tool) || typeof tool["name"] !== "string") leaveOut(undefined, "no name");
+  if (named.length < listed.length && allowed.size === 0) leaveOut(undefined, "no name");
   for (const tool of named.toSorted((left, right) => byCodeUnit(String(left["name"]), String(right["name"])))) {
     const name = String(tool["name"]);
     if (allowed.size > 0 && !allowed.has(name)) continue;
