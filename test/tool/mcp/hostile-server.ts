@@ -100,7 +100,7 @@ async function call(name: string): Promise<string> {
     case "deep":
       return `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
     case "child": {
-      const child = spawn("setsid", ["sleep", "1000"], { stdio: "ignore", detached: true });
+      const child = spawn("sleep", ["1000"], { stdio: "ignore", detached: true });
       return `${process.pid} ${child.pid}`;
     }
     case "environment":
