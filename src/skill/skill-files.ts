@@ -34,7 +34,7 @@ export interface SkillFiles {
   readonly warnings: readonly SkillDiagnostic[];
   /** Some file changed while it was read. */
   readonly isTorn: boolean;
-  /** When the newest of the files was changed last, in milliseconds since 1970. */
+  /** When the newest of the files and folders was changed last, in milliseconds since 1970. */
   readonly changedMs: number;
 }
 
@@ -108,6 +108,8 @@ export async function readSkillFiles(directory: string, known?: KnownFiles): Pro
           await take(path, await openChild(folder, entry.name, constants.O_RDONLY).catch(nothingForPathError), folder);
         else if (entry.isSymbolicLink()) await follow(path);
       }
+      // What was removed is seen by its folder only.
+      changedMs = Math.max(changedMs, (await folder.handle.stat()).ctimeMs);
       for (const name of subfolders.sort()) {
         if (depth === maxDepth) {
           warnings.push(warningIn("", "TOO_DEEP", `folders more than ${maxDepth} levels deep are left out`));

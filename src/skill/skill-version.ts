@@ -1,5 +1,4 @@
-import { constants } from "node:fs";
-import { nothingForPathError, openBeneath } from "../tool/workspace.ts";
+import { posix } from "node:path";
 import { errorIn, inOrder, type SkillDiagnostic, skillFile, warningIn } from "./diagnostic.ts";
 import { type Manifest, readManifest } from "./manifest.ts";
 import { dispatchOf } from "./run-script.ts";
@@ -84,7 +83,7 @@ export async function readSkill(
   if (read === undefined) return { ...told, diagnostics: inOrder(diagnostics) };
   const tools = [];
   for (const tool of read.tools) {
-    const fault = await commandFault(named.directory, tool.command);
+    const fault = commandFault(files.files, tool.command);
     if (fault === undefined) tools.push(tool);
     else diagnostics.push(errorIn(skillFile, fault.code, `the command of ${tool.name} ${fault.message}`));
   }
@@ -96,21 +95,17 @@ export async function readSkill(
   return { ...told, version, diagnostics: inOrder(diagnostics) };
 }
 
-/** A script is named by a path from the skill's folder and lies within it, whatever links lead there. */
-async function commandFault(
-  directory: string,
-  command: string,
-): Promise<{ code: string; message: string } | undefined> {
+/** A script is one of the skill's own files, as they were read; a link to one of the others will do. */
+function commandFault(files: readonly SkillFile[], command: string): { code: string; message: string } | undefined {
   if (command.startsWith("/"))
     return { code: "COMMAND_OUTSIDE", message: "is an absolute path; name it from the skill's folder" };
-  const outside = {
-    code: "COMMAND_OUTSIDE",
-    message: "lies outside the skill's folder, is not there or is no regular file",
-  };
-  const opened = await openBeneath(directory, command, constants.O_RDONLY).catch(nothingForPathError);
-  await opened?.handle.close();
-  if (opened?.stats.isFile() !== true) return outside;
-  if (dispatchOf(opened.path, opened.stats.mode) !== undefined) return undefined;
+  const path = posix.normalize(command);
+  const found = files.find((file) => file.path === path);
+  if (found === undefined) {
+    const message = "lies outside the skill's folder, is not there or is no regular file";
+    return { code: "COMMAND_OUTSIDE", message };
+  }
+  if (dispatchOf(path, found.isExecutable ? 0o111 : 0) !== undefined) return undefined;
   const message = "has no ending that is known (.sh, .bash, .py, .js, .mjs, .cjs) and is not executable; chmod +x it";
   return { code: "COMMAND_NOT_EXECUTABLE", message };
 }

@@ -39,7 +39,7 @@ export async function storm(
     const { user, system } = process.threadCpuUsage(last);
     longestWorkMs = Math.max(longestWorkMs, (user + system) / 1000);
     last = process.threadCpuUsage();
-  }, 1);
+  }, 1).unref();
   const look = async () => {
     const { skills: views } = await skills.catalog(workspace);
     for (const { version } of views) {
@@ -55,14 +55,18 @@ export async function storm(
     const serving = views.filter(({ version }) => version !== undefined);
     return serving.map(({ name, state, version }) => `${name} ${state} ${version?.manifest.version}`).join();
   };
+  let failure: unknown;
   const looking = (async () => {
     while (!isOver) {
       await look();
       await delay(5);
     }
-  })();
+  })().catch((error: unknown) => {
+    failure = error;
+  });
   const startMs = performance.now();
   for (let edit = 1; edit <= edits; edit++) {
+    if (failure !== undefined) throw failure;
     const name = names[edit % names.length] ?? "";
     const file = join(folder, name, "SKILL.md");
     const text = manifest(name, edit);
