@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -24,7 +25,8 @@ export function openSandbox(started: ProgramStart[] = [], processes: SupervisedP
     async start(program) {
       started.push(program);
       const env = { PATH: process.env["PATH"] ?? "", ...program.env };
-      const supervised = spawnSupervised(program.program, program.args, { cwd: program.cwd, env, stdin: "pipe" });
+      const options = { cwd: program.cwd, env, stdin: "pipe", mark: `TEST_PROGRAM=${randomUUID()}` } as const;
+      const supervised = spawnSupervised(program.program, program.args, options);
       processes.push(supervised);
       return supervised;
     },
