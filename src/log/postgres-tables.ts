@@ -60,8 +60,10 @@ export async function fillPostgresTables<Result>(
   return withClient(url, (client) =>
     client.conversation(async (ask) => {
       await ask("set local idle_in_transaction_session_timeout = 0");
-      await ask("lock table codeagent.sessions, codeagent.schedules in exclusive mode");
-      const taken = await ask("select 1 from codeagent.sessions union all select 1 from codeagent.schedules limit 1");
+      await ask("lock table codeagent.sessions, codeagent.schedules, codeagent.plans in exclusive mode");
+      const taken = await ask(
+        "select 1 from codeagent.sessions union all select 1 from codeagent.schedules union all select 1 from codeagent.plans limit 1",
+      );
       if (taken.length > 0) throw new Error(`there are sessions in ${placeOf(url)} already; import into an empty one`);
       return use({
         async insert(table: StoreTable, columns: readonly string[], rows: readonly (readonly Cell[])[]) {

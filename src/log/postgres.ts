@@ -1,10 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
+import type { NewPlan, NewPlanVersion, PlanPosition } from "./plan-store.ts";
 import { appendRounds, appendStatement } from "./postgres-append.ts";
 import { type Ask, isRefusal, PostgresClient, postgresError, type Statement } from "./postgres-client.ts";
 import { Member } from "./postgres-member.ts";
 import { type Notice, NoticeReceiver, NoticeSender } from "./postgres-notices.ts";
+import { addPlanVersion, createPlan, listPlans, readPlan, setPlanExecution } from "./postgres-plans.ts";
 import {
   answerRequest,
   deltas,
@@ -487,6 +489,33 @@ class PostgresStore implements Store {
 
   pruneDeltas(finishedUntilMs: number, limit: number) {
     return this.#client.conversation((ask) => pruneDeltas(ask, finishedUntilMs, limit));
+  }
+
+  createPlan(plan: NewPlan, answered?: AnsweredRequest) {
+    return this.#answered(answered, async (ask) => {
+      const created = await createPlan(ask, plan);
+      const there = await readPlan(ask, plan.tenant, plan.planId, undefined);
+      return { result: { created, plan: there }, done: created };
+    });
+  }
+
+  addPlanVersion(version: NewPlanVersion, answered?: AnsweredRequest) {
+    return this.#answered(answered, async (ask) => {
+      const result = await addPlanVersion(ask, version);
+      return { result, done: typeof result === "object" };
+    });
+  }
+
+  readPlan(tenant: string, planId: string, version?: number) {
+    return readPlan(this.#ask, tenant, planId, version);
+  }
+
+  listPlans(tenant: string, sessionId: string, before: PlanPosition | undefined, limit: number) {
+    return listPlans(this.#ask, tenant, sessionId, before, limit);
+  }
+
+  setPlanExecution(tenant: string, planId: string, executionId: string) {
+    return setPlanExecution(this.#ask, tenant, planId, executionId);
   }
 
   createSchedule(schedule: NewSchedule, answered?: AnsweredRequest) {

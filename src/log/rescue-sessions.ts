@@ -134,6 +134,8 @@ const besides: Readonly<Record<string, readonly string[]>> = {
     ...["last_at", "run_count", "created_at", "updated_at"],
   ],
   schedule_runs: ["n", "schedule_id", "key", "id", "cause", "scheduled_at", "skipped", "session_id", "turn_id"],
+  plans: ["id", "tenant", "session_id", "version", "execution_id", "created_at"],
+  plan_versions: ["plan_id", "version", "body", "at"],
 };
 
 /** Copies the rows of one of these that can be read; says whether all can. */

@@ -37,7 +37,11 @@ export async function fillSqliteTables<Result>(
   try {
     database.exec("pragma journal_mode = wal; pragma synchronous = full; begin immediate");
     createTables(database);
-    if (database.prepare("select 1 from sessions union all select 1 from schedules limit 1").get() !== undefined)
+    if (
+      database
+        .prepare("select 1 from sessions union all select 1 from schedules union all select 1 from plans limit 1")
+        .get() !== undefined
+    )
       throw new Error(`there are sessions in ${path} already; import into an empty store`);
     const result = await use({
       async insert(table: StoreTable, columns: readonly string[], rows: readonly (readonly Cell[])[]) {

@@ -2,9 +2,11 @@ import { randomBytes } from "node:crypto";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
+import type { NewPlan, NewPlanVersion, PlanPosition } from "./plan-store.ts";
 import type { NewSchedule, ScheduleChange, ScheduledRun, ScheduleFire, SchedulePosition } from "./schedule-store.ts";
 import { isDamage } from "./sqlite-damage.ts";
-import { SqliteSchedules, scheduleTables } from "./sqlite-schedules.ts";
+import { planTables, SqlitePlans } from "./sqlite-plans.ts";
+import { type ScheduleDatabase, SqliteSchedules, scheduleTables } from "./sqlite-schedules.ts";
 import {
   type AnsweredRequest,
   type Append,
@@ -141,7 +143,7 @@ export function createTables(database: DatabaseSync): void {
   const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
   const steps = Object.entries(migrations).filter(([to]) => Number(to) > version);
   const changes = steps.map(([, change]) => change).join("");
-  database.exec(`${schema} ${scheduleTables} ${changes} pragma user_version = ${schemaVersion}`);
+  database.exec(`${schema} ${scheduleTables} ${planTables} ${changes} pragma user_version = ${schemaVersion}`);
 }
 
 class SqliteStore implements Store {
@@ -149,6 +151,7 @@ class SqliteStore implements Store {
   readonly #statements = new Map<string, StatementSync>();
   readonly #commits: GroupCommit<Write>;
   readonly #schedules: SqliteSchedules;
+  readonly #plans: SqlitePlans;
   readonly #replica = randomBytes(12).toString("hex");
   readonly shared = false;
   readonly #heldBack: readonly string[];
@@ -158,7 +161,7 @@ class SqliteStore implements Store {
     this.#database = database;
     this.#heldBack = heldBack;
     this.#commits = new GroupCommit((writes) => this.#commit(writes));
-    this.#schedules = new SqliteSchedules({
+    const inStore: ScheduleDatabase = {
       run: (sql, ...values) => this.#run(sql, ...values),
       get: (sql, ...values) => this.#get(sql, ...values),
       all: (sql, ...values) => this.#all(sql, ...values),
@@ -166,7 +169,9 @@ class SqliteStore implements Store {
       send: (entry) => this.#send(entry),
       isNoted: (request) => this.#isNoted(request),
       note: (request) => this.#note(request),
-    });
+    };
+    this.#schedules = new SqliteSchedules(inStore);
+    this.#plans = new SqlitePlans(inStore);
   }
 
   async start(listener: StoreListener): Promise<void> {
@@ -590,6 +595,26 @@ class SqliteStore implements Store {
 
   async listScheduleRuns(tenant: string, scheduleId: string, before: number | undefined, limit: number) {
     return this.#reading("", () => this.#schedules.runs(tenant, scheduleId, before, limit));
+  }
+
+  createPlan(plan: NewPlan, answered?: AnsweredRequest) {
+    return this.#write("", () => this.#plans.create(plan, answered));
+  }
+
+  addPlanVersion(version: NewPlanVersion, answered?: AnsweredRequest) {
+    return this.#write("", () => this.#plans.addVersion(version, answered));
+  }
+
+  async readPlan(tenant: string, planId: string, version?: number) {
+    return this.#reading("", () => this.#plans.read(tenant, planId, version));
+  }
+
+  async listPlans(tenant: string, sessionId: string, before: PlanPosition | undefined, limit: number) {
+    return this.#reading("", () => this.#plans.list(tenant, sessionId, before, limit));
+  }
+
+  setPlanExecution(tenant: string, planId: string, executionId: string) {
+    return this.#write("", () => this.#plans.setExecution(tenant, planId, executionId));
   }
 
   async close(): Promise<void> {

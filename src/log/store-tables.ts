@@ -36,11 +36,17 @@ export const storeTables = {
     columns: ["schedule_id", "key", "id", "cause", "scheduled_at", "skipped", "session_id", "turn_id"],
     order: ["n"],
   },
+  plans: {
+    columns: ["id", "tenant", "session_id", "version", "execution_id", "created_at"],
+    order: ["id"],
+  },
+  plan_versions: { columns: ["plan_id", "version", "body", "at"], order: ["plan_id", "version"] },
 } as const satisfies Record<string, { readonly columns: readonly string[]; readonly order: readonly string[] }>;
 
 export type StoreTable = keyof typeof storeTables;
 export const storeTableNames: readonly StoreTable[] = [
   ...(["sessions", "events", "inbox", "blobs", "requests", "schedules", "schedule_runs"] as const),
+  ...(["plans", "plan_versions"] as const),
 ];
 
 /** Columns of bytes, and of numbers; all others are text. */
@@ -48,7 +54,7 @@ export const bytesColumns: ReadonlySet<string> = new Set(["config", "summary", "
 export const textColumns: ReadonlySet<string> = new Set([
   ...["id", "tenant", "parent_id", "token", "request_id", "request_hash", "placement", "session_id", "turn_id", "kind"],
   ...["key", "principal", "hash", "digest", "method", "owner", "cron", "tz", "misfire", "error", "schedule_id"],
-  ...["cause", "skipped"],
+  ...["cause", "skipped", "execution_id", "plan_id"],
 ]);
 
 export type Cell = string | number | Uint8Array | null;

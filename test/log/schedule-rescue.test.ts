@@ -9,7 +9,7 @@ import { openSqliteStore } from "../../src/log/sqlite.ts";
 import { plainConfig } from "../../src/session/session-worker.ts";
 import { summaryOfLog } from "../../src/session/summary-of-log.ts";
 
-test("schedules and their runs come out of a damaged file", async (context) => {
+test("schedules with their runs and plans with their versions come out of a damaged file", async (context) => {
   const folder = mkdtempSync(join(tmpdir(), "codeagent-rescue-"));
   context.after(() => rmSync(folder, { recursive: true, force: true }));
   const path = join(folder, "codeagent.db");
@@ -35,6 +35,11 @@ test("schedules and their runs come out of a damaged file", async (context) => {
   const schedule = await before.readSchedule("default", "often");
   const runs = await before.listScheduleRuns("default", "often", undefined, 10);
   assert.deepEqual([schedule?.nextMs, runs.length], [120_000, 1]);
+  await before.createPlan({ ...of, planId: "plan", sessionId: "one", body });
+  await before.addPlanVersion({ ...of, planId: "plan", seenVersion: 1, body: new Uint8Array([4]) });
+  await before.setPlanExecution("default", "plan", "exec");
+  const plans = [await before.readPlan("default", "plan", 1), await before.readPlan("default", "plan", 2)];
+  assert.deepEqual([plans[1]?.executionId, plans[0]?.body.length], ["exec", 3]);
   await before.close();
   appendFileSync(path, new Uint8Array(5000));
 
@@ -45,4 +50,5 @@ test("schedules and their runs come out of a damaged file", async (context) => {
   assert.match(reports.join(), /damaged/);
   assert.deepEqual(await after.readSchedule("default", "often"), schedule);
   assert.deepEqual(await after.listScheduleRuns("default", "often", undefined, 10), runs);
+  assert.deepEqual([await after.readPlan("default", "plan", 1), await after.readPlan("default", "plan")], plans);
 });

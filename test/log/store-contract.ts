@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
 import type { AnsweredRequest, Claim, NewInboxEntry, NewRequest, NewSession, Store } from "../../src/log/store.ts";
+import { planContract } from "./plan-contract.ts";
 import { scheduleContract } from "./schedule-contract.ts";
 
 /** What every store has to do; each driver runs the same suite. */
@@ -543,4 +544,5 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
   });
 
   scheduleContract(name, open);
+  planContract(name, open);
 }
