@@ -226,7 +226,7 @@ describe("a history that takes more than its share of the window is summarised b
         reads(dialect, [text("read it twice")], 1),
         reads(dialect, [text("ok")], 1),
       ],
-      { flags: windowFlags, files: { "long.txt": "word ".repeat(220) } },
+      { flags: { ...windowFlags, "limits.repeated_calls": 0 }, files: { "long.txt": "word ".repeat(220) } },
     );
     const { sessionId } = await client.createSession({});
     const chunks = await turn(client, sessionId, "read it all");
