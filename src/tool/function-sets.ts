@@ -76,7 +76,9 @@ export class FunctionSets {
     if (before !== undefined && before.version === this.#version && before.own === own) return before.set;
     const version = this.#version;
     const index = await indexFunctions(inOrder([...providers, ...own], order));
-    const same = before?.set.digest === index.digest ? before.set : this.#remembered.get(index.digest);
+    // What has changed gets a new number, also when it is as it once was.
+    const known = before === undefined ? this.#remembered.get(index.digest) : before.set;
+    const same = known?.digest === index.digest ? known : undefined;
     const { generation, timeMs } = same ?? { generation: ++this.#generation, timeMs: now() };
     const set = { ...index, generation, timeMs };
     remember(this.#current, workspace, { set, version, own });

@@ -148,9 +148,12 @@ describe("a set holds until something changes", () => {
     assert.ok(after.generation > before.generation);
     assert.deepEqual(sets.changeSince(before.digest, after), { added: ["c"], removed: ["a"], changed: [] });
     assert.equal(sets.changeSince("of another server", after), undefined);
+    local.change("a", "b");
+    const back = await sets.current("/w");
+    assert.deepEqual([back.digest, back.generation > after.generation], [before.digest, true]);
     stop();
     local.change("a");
-    assert.equal(told, 1);
+    assert.equal(told, 2);
     sets.close();
     assert.equal(local.listening(), 0);
   });
