@@ -8,19 +8,21 @@ import { measureDecode } from "./decode.ts";
 import { measureFootprint } from "./footprint.ts";
 import { measureFunctions } from "./functions.ts";
 import type { BenchOptions, Measured } from "./harness.ts";
+import { measurePermissions } from "./permission.ts";
 import { measureReplicas } from "./replicas.ts";
 import { measureStreams } from "./stream.ts";
 import { measureToolLoop } from "./tool-loop.ts";
-import { measureUnary } from "./unary.ts";
 import { measureTools } from "./tools.ts";
+import { measureUnary } from "./unary.ts";
 
 const measurements: Readonly<Record<string, (options: BenchOptions) => Promise<Measured[]>>> = {
   stream: measureStreams,
   unary: measureUnary,
   "tool-loop": measureToolLoop,
-  decode: measureDecode,
   tools: measureTools,
+  decode: measureDecode,
   functions: measureFunctions,
+  permission: measurePermissions,
   appends: measureAppends,
   replicas: measureReplicas,
   footprint: measureFootprint,
