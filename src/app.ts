@@ -239,7 +239,10 @@ export async function startApp({
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
         ...generateHandlers(turns, sessions, stopping.signal, streamLimits),
-        ...sessionHandlers(sessions, once, workspaceFrom, (name) => void registry.resolveAll(name), checkMode),
+        ...sessionHandlers(sessions, once, workspaceFrom, (name) => void registry.resolveAll(name), {
+          byDefault: config["permissions.mode"],
+          check: checkMode,
+        }),
         ...pendingRequestHandlers(sessions),
         ...capabilityHandlers(capabilities),
       });
@@ -247,7 +250,7 @@ export async function startApp({
       router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
       router.service(ToolService, toolHandlers(sessions, once, functions, stopping.signal));
       router.service(SkillService, skillHandlers(sessions, once, skills));
-      router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom));
+      router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom, config["permissions.mode"]));
       router.service(McpService, mcpHandlers(mcpServers, once, adminRight(config.admin_api)));
       registerServicesToCome(router);
       router.service(Health, healthService(health));

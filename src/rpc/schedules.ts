@@ -12,6 +12,7 @@ import {
 } from "../../gen/codeagent/v1/schedule_service_pb.ts";
 import { invalidField } from "../chat/error.ts";
 import type { Schedule } from "../chat/schedule.ts";
+import type { PermissionMode } from "../chat/session-config.ts";
 import { turnErrorToProto } from "../convert/proto/error.ts";
 import { scheduleFromProto, scheduleToProto, within } from "../convert/proto/schedule.ts";
 import { usageToProto } from "../convert/proto/usage.ts";
@@ -38,6 +39,8 @@ export function scheduleHandlers(
   once: OnceCalls,
   /** The real folder behind the one a request names; the server's own for an empty one. */
   workspaceFrom: (named: string) => Promise<string>,
+  /** Of session templates whose permissions name no mode. */
+  defaultMode: PermissionMode,
 ) {
   const placed = async (schedule: Schedule): Promise<Schedule> => {
     const { target } = schedule;
@@ -49,7 +52,7 @@ export function scheduleHandlers(
     createSchedule(request) {
       return once.change(ScheduleService.method.createSchedule, request, async (note) => {
         const scheduleId = request.scheduleId === "" ? "" : scheduleIdFrom(request.scheduleId);
-        const schedule = await placed(scheduleFrom(request));
+        const schedule = await placed(scheduleFrom(request, defaultMode));
         const noteView = (view: ScheduleView) => note(viewToProto(view));
         return viewToProto(await schedules.create(theCaller, schedule, scheduleId, noteView));
       });
@@ -109,7 +112,7 @@ export function scheduleHandlers(
   } satisfies ServiceImpl<typeof ScheduleService>;
 }
 
-function scheduleFrom(request: CreateScheduleRequest): Schedule {
+function scheduleFrom(request: CreateScheduleRequest, defaultMode: PermissionMode): Schedule {
   if (request.messages.length === 0) throw invalidField("messages", "is empty; send at least one");
   checkMessageCount(request.messages.length, "messages");
   checkLength(request.title, 1000, "title");
@@ -124,7 +127,7 @@ function scheduleFrom(request: CreateScheduleRequest): Schedule {
     within("session_template", () => {
       if (template.sessionId !== "") throw invalidField("session_id", "has to be empty: each run has a new session");
       if (template.requestId !== "") throw invalidField("request_id", "has to be empty: each run has a new session");
-      configFrom(template);
+      configFrom(template, defaultMode);
     });
   }
   return scheduleFromProto(request);

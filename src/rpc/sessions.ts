@@ -50,18 +50,22 @@ export function sessionHandlers(
   workspaceFrom: (named: string) => Promise<string>,
   /** Refuses a model that can't be asked. */
   checkModel: (name: string) => void,
-  /** Refuses a mode that can't be in force here. */
-  checkMode: (mode: PermissionMode) => Promise<void>,
+  modes: {
+    /** Of sessions whose permissions name none. */
+    readonly byDefault: PermissionMode;
+    /** Refuses a mode that can't be in force here. */
+    readonly check: (mode: PermissionMode) => Promise<void>;
+  },
 ) {
   return {
     async createSession(request) {
       const sessionId = optionalSessionIdFrom(request.sessionId);
       const requestId = requestIdFrom(request.requestId);
       checkMessageCount(request.initialMessages.length, "initial_messages");
-      const config = configFrom(request);
+      const config = configFrom(request, modes.byDefault);
       if (config.model !== "") checkModel(config.model);
       return once.change(methods.createSession, request, async (note) => {
-        if (config.permissions !== undefined) await checkMode(config.permissions.mode);
+        if (config.permissions !== undefined) await modes.check(config.permissions.mode);
         const workspace = await workspaceFrom(config.workspace);
         const whole = { ...config, workspace };
         return sessionToProto(await sessions.create(theCaller, whole, sessionId, requestId, noteOfSession(note)));
@@ -88,11 +92,11 @@ export function sessionHandlers(
     async updateSession(request) {
       const sessionId = sessionIdFrom(request.sessionId);
       // The fields are checked by the same code as those of a new session.
-      const given = configFrom(updateAsCreate(request));
+      const given = configFrom(updateAsCreate(request), modes.byDefault);
       if (given.model !== "") checkModel(given.model);
       const change = (config: SessionConfig) => updatedConfig(config, given, request);
       return once.change(methods.updateSession, request, async (note) => {
-        if (given.permissions !== undefined) await checkMode(given.permissions.mode);
+        if (given.permissions !== undefined) await modes.check(given.permissions.mode);
         return sessionToProto(await sessions.update(theCaller, sessionId, change, noteOfSession(note)));
       });
     },
@@ -158,7 +162,8 @@ export function noteOfSession(note: NoteOf<Session>): NoteOf<SessionView> {
 }
 
 /** Reads what a session is to be made of, as long as an answer can show it. */
-export function configFrom(request: CreateSessionRequest): SessionConfig {
+export function configFrom(request: CreateSessionRequest, defaultMode: PermissionMode): SessionConfig {
+  if (request.permissions?.mode === "") request.permissions.mode = defaultMode;
   const config = sessionConfigFromProto(request);
   checkLength(config.title, 1000, "title");
   checkLength(config.systemPrompt, 256 * 1024, "system_prompt");

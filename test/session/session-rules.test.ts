@@ -73,6 +73,14 @@ describe("what a loaded skill may use", () => {
   });
 });
 
+test("permissions that name no mode have the server's", async (context) => {
+  const { client } = await startTestApp(context, { flags: { "permissions.mode": "accept-edits" } });
+  const { permissions, sessionId } = await client.createSession({ permissions: { deny: ["fetch_url"] } });
+  assert.deepEqual([permissions?.mode, permissions?.deny], ["accept-edits", ["fetch_url"]]);
+  const updated = await client.updateSession({ sessionId, permissions: { mode: "read-only" } });
+  assert.equal(updated.permissions?.mode, "read-only");
+});
+
 test("the mode bypass is refused where no sandbox is in force", async (context) => {
   const { client } = await startTestApp(context, { flags: { sandbox: "none" } });
   const isRefused = (error: unknown) =>
