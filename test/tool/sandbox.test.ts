@@ -44,6 +44,11 @@ const impossible: readonly Case[] = failing([
   { name: "write to the system", command: () => "echo x > /usr/local/bin/x", says: readOnly },
   { name: "write to the root", command: () => "echo x > /x", says: readOnly },
   { name: "write to /dev", command: () => "echo x > /dev/x", says: readOnly },
+  {
+    name: "set what the kernel does",
+    command: () => 'now=$(cat /proc/sys/kernel/panic); echo "$now" > /proc/sys/kernel/panic',
+    says: readOnly,
+  },
   { name: "add a hook", command: () => "echo x > .git/hooks/pre-commit", says: readOnly },
   { name: "change the configuration of git", command: () => "echo x >> .git/config", says: readOnly },
   { name: "move .git away", command: () => "mv .git old", says: readOnly },
@@ -120,6 +125,11 @@ const everywhereImpossible: readonly Case[] = failing(
     { name: "find sockets in /run", command: () => "find /run -type s | grep .", says: /^$/ },
     { name: "write anywhere else", command: ({ base }) => `echo x > ${base}/new`, says: readOnly },
     { name: "write to /tmp", command: () => "echo x > /tmp/new-file-of-a-test", says: readOnly },
+    {
+      name: "set what the kernel does",
+      command: () => 'now=$(cat /proc/sys/kernel/panic); echo "$now" > /proc/sys/kernel/panic',
+      says: readOnly,
+    },
     { name: "add a hook", command: () => "echo x > .git/hooks/pre-commit", says: readOnly },
     { name: "create .mcp.json", command: () => "echo '{}' > .mcp.json", says: readOnly },
   ],

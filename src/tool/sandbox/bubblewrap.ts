@@ -202,7 +202,10 @@ export function bubblewrapArguments(
     ...(endsNamespaces ? ["--unshare-user", "--disable-userns"] : []),
     ...(network ? ["--share-net"] : []),
     ...(everything ? ["--ro-bind", "/", "/"] : systemMounts()),
-    ...["--proc", "/proc", "--dev", "/dev", ...memory("/dev/shm", gibibyte, "1777"), "--remount-ro", "/dev"],
+    // The kernel lets root, also one without rights, set what holds for the whole machine in /proc/sys: what it runs when a
+    // program crashes, for example.
+    ...["--proc", "/proc", "--remount-ro", "/proc"],
+    ...["--dev", "/dev", ...memory("/dev/shm", gibibyte, "1777"), "--remount-ro", "/dev"],
     ...(everything
       ? [...memory("/run", 1024 ** 2, "0755"), ...memory(own.temporary, gibibyte), ...memory(own.home, gibibyte)]
       : [...memory("/tmp", gibibyte, "1777"), "--perms", "0700", "--dir", own.home]),
