@@ -5,7 +5,7 @@ import type { ConnectRouter } from "@connectrpc/connect";
 import { CodeAgentService, file_codeagent_v1_code_agent } from "../gen/codeagent/v1/code_agent_pb.ts";
 import { file_codeagent_v1_mcp_service, McpService } from "../gen/codeagent/v1/mcp_service_pb.ts";
 import { file_codeagent_v1_model_service, ModelService } from "../gen/codeagent/v1/model_service_pb.ts";
-import { file_codeagent_v1_plan_service } from "../gen/codeagent/v1/plan_service_pb.ts";
+import { file_codeagent_v1_plan_service, PlanService } from "../gen/codeagent/v1/plan_service_pb.ts";
 import { file_codeagent_v1_schedule_service, ScheduleService } from "../gen/codeagent/v1/schedule_service_pb.ts";
 import { file_codeagent_v1_skill_service, SkillService } from "../gen/codeagent/v1/skill_service_pb.ts";
 import { file_codeagent_v1_tool_service, ToolService } from "../gen/codeagent/v1/tool_service_pb.ts";
@@ -23,6 +23,7 @@ import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import type { Store } from "./log/store.ts";
 import { createMcpPath, type McpPath, mcpPath } from "./mcp-server/mcp-path.ts";
+import { Plans } from "./plan/plans.ts";
 import type { ModelCatalog } from "./provider/model-catalog.ts";
 import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
 import { adminRight, originValues } from "./rpc/admin-right.ts";
@@ -34,9 +35,10 @@ import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
 import { mcpHandlers } from "./rpc/mcp.ts";
 import { modelHandlers } from "./rpc/models.ts";
-import { registerServicesToCome } from "./rpc/not-yet.ts";
+import { planExecutionsToCome } from "./rpc/not-yet.ts";
 import { OnceCalls } from "./rpc/once.ts";
 import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
+import { planHandlers } from "./rpc/plans.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
 import { scheduleHandlers } from "./rpc/schedules.ts";
 import { sessionHandlers } from "./rpc/sessions.ts";
@@ -192,6 +194,9 @@ export async function startApp({
     });
     const schedules = new Schedules({ store, environment, sessions, defaultModel: config.model });
     undo.defer(() => schedules.stop());
+    const maxRepairs = config["plan.max_repairs"];
+    const plans = new Plans({ store, environment, sessions, workspace: defaultWorkspace, maxRepairs });
+    undo.defer(() => plans.stop());
     const health = createHealthRegistry();
     const stopping = new AbortController();
     stopping.signal.addEventListener("abort", () => void schedules.stop(), { once: true });
@@ -252,12 +257,20 @@ export async function startApp({
       router.service(SkillService, skillHandlers(sessions, once, skills));
       router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom, config["permissions.mode"]));
       router.service(McpService, mcpHandlers(mcpServers, once, adminRight(config.admin_api)));
-      registerServicesToCome(router);
+      router.service(PlanService, { ...planHandlers(plans, once), ...planExecutionsToCome });
       router.service(Health, healthService(health));
       reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
     };
-    for (const service of [CodeAgentService, ModelService, ToolService, SkillService, ScheduleService, McpService])
-      health.set(service.typeName, ServingStatus.SERVING);
+    const services = [
+      CodeAgentService,
+      ModelService,
+      ToolService,
+      SkillService,
+      McpService,
+      ScheduleService,
+      PlanService,
+    ];
+    for (const service of services) health.set(service.typeName, ServingStatus.SERVING);
     const interceptors = [errorInterceptor(reportFault)];
     const mcp = createMcpPath({ routes, interceptors, offerTools: config["mcp_server.tools"], report });
     const server = await startServer({

@@ -7,10 +7,10 @@ import { readNamedEndpoint } from "./provider/named-endpoint.ts";
 import type { NamedEndpoint } from "./provider/registry.ts";
 import { adminModes } from "./rpc/admin-right.ts";
 import { type HttpSection, readHttpSection } from "./tool/http/http-section.ts";
-import { readAllowed } from "./tool/net/address-policy.ts";
-import { ruleFault } from "./tool/permission.ts";
 import type { McpServerConfig } from "./tool/mcp/mcp-server-config.ts";
 import { readMcpServer } from "./tool/mcp/read-mcp-server.ts";
+import { readAllowed } from "./tool/net/address-policy.ts";
+import { ruleFault } from "./tool/permission.ts";
 import { sandboxKinds } from "./tool/sandbox/sandbox.ts";
 
 /** Reads one value; throws a sentence that says what is wanted. */
@@ -206,6 +206,11 @@ export const settings = {
     integer(0, 10),
     2,
     "Times a model is told that its answer is not the JSON that was asked for.",
+  ),
+  "plan.max_repairs": setting(
+    integer(0, 10),
+    3,
+    "Times a model that writes a plan is told what is wrong with it before the plan is given back with its faults.",
   ),
   function_order: setting(
     list(text),
@@ -406,6 +411,7 @@ export function readConfig(sources: ConfigSources): Config {
       settings["limits.connections_per_address"],
     ),
     "limits.max_answer_repairs": value("limits.max_answer_repairs", settings["limits.max_answer_repairs"]),
+    "plan.max_repairs": value("plan.max_repairs", settings["plan.max_repairs"]),
     admin_api: value("admin_api", settings.admin_api),
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "compaction.at_share": value("compaction.at_share", settings["compaction.at_share"]),

@@ -1,19 +1,7 @@
-import type { DescMethod, DescMethodServerStreaming, DescMethodUnary, DescService } from "@bufbuild/protobuf";
-import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
+import type { DescMethod } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
-
-/** Services of the contract that have no implementation yet, and what a caller can do until they have one. */
-const servicesToCome: readonly (readonly [service: DescService, meanwhile: string])[] = [
-  [PlanService, "CodeAgentService.StreamGenerate runs tools until the model is done, without a plan made beforehand"],
-];
-
-/** Answers UNIMPLEMENTED to every method of the services that are in the contract but not in this server. */
-export function registerServicesToCome(router: ConnectRouter): void {
-  for (const [service, meanwhile] of servicesToCome) {
-    for (const method of service.methods.filter(takesOneRequest)) router.rpc(method, methodToCome(method, meanwhile));
-  }
-}
 
 /**
  * An implementation that refuses every call with UNIMPLEMENTED. It never returns, so it fits a unary method and a stream
@@ -32,7 +20,13 @@ export function methodToCome(method: DescMethod, meanwhile: string): () => never
   };
 }
 
-/** All methods of the contract do: browsers cannot stream a request's body. */
-function takesOneRequest(method: DescMethod): method is DescMethodUnary | DescMethodServerStreaming {
-  return method.methodKind === "unary" || method.methodKind === "server_streaming";
-}
+const { executePlan, submitPlanInput, cancelPlan } = PlanService.method;
+const withoutExecutions =
+  "CodeAgentService.StreamGenerate runs tools until the model is done, and can be told of a plan in its message";
+
+/** Plans can be made and not run yet. */
+export const planExecutionsToCome = {
+  executePlan: methodToCome(executePlan, withoutExecutions),
+  submitPlanInput: methodToCome(submitPlanInput, withoutExecutions),
+  cancelPlan: methodToCome(cancelPlan, withoutExecutions),
+};

@@ -64,7 +64,7 @@ function sessionUsage({ usage, taskUsage, turn }: SessionState): Usage | undefin
 
 /** The first bound that is met by what was used. */
 export function spentOf(
-  whose: "turn" | "session",
+  whose: "turn" | "session" | "plan",
   budget: Budget | undefined,
   usage: Usage | undefined,
   usedMs: number | undefined,
