@@ -313,6 +313,12 @@ describe("a program within the sandbox runtime", { skip: runtime.isReady ? false
     ["writes in the workspace", "echo text > a && cat a", /^text$/m, 0],
     ["does not change .git", "echo x > .git/config", readOnly, 1],
     ["does not create .mcp.json", "echo x > .mcp.json", readOnly, 1],
+    [
+      "does not set what the kernel does",
+      'a=$(cat /proc/sys/kernel/panic); echo "$a" > /proc/sys/kernel/panic',
+      readOnly,
+      1,
+    ],
     ["does not read beside the workspace", "cat ../outside ../data/secret", gone, 1],
     ["does not reach this machine", "cat < /dev/tcp/127.0.0.1/1", /refused/, 1],
     ["has no secrets", "env | grep -c SECRET", /^0$/m, 1],
