@@ -13,7 +13,7 @@ import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex, IndexedFunction } from "../tool/function-index.ts";
 import type { FunctionCall, FunctionDefinition } from "../tool/function-provider.ts";
 import type { FunctionSets } from "../tool/function-sets.ts";
-import { decidePermission, type PermissionFinding, resolveSubject } from "../tool/permission.ts";
+import { decidePermission, hiddenFiles, type PermissionFinding, resolveSubject } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { theCaller } from "./caller.ts";
 import { defaultStreamLimits } from "./chunk-stream.ts";
@@ -49,6 +49,7 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: Fun
       return once.execute(ToolService.method.executeTool, request, context.signal, async () => {
         const permissions = await sessions.permissions(theCaller, sessionId);
         const { workspace } = permissions;
+        const isHidden = hiddenFiles(permissions.rules, workspace);
         const index = await functions.current(workspace);
         const found = findTool(index, request.name);
         const { definition } = found;
@@ -69,6 +70,7 @@ export function toolHandlers(sessions: Sessions, once: OnceCalls, functions: Fun
                   turnId: "",
                   toolCallId: "",
                   workspace,
+                  ...(isHidden === undefined ? {} : { isHidden }),
                   signal: limit === undefined ? signal : AbortSignal.any([signal, limit]),
                 },
               );

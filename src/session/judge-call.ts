@@ -4,7 +4,7 @@ import { type Question, questionOf } from "../tool/ask-user.ts";
 import { callContent } from "../tool/call-content.ts";
 import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
-import { decidePermission, isGranted, resolveSubject, rulesOf } from "../tool/permission.ts";
+import { decidePermission, isGranted, resolveSubject, rulesOf, type SessionRules } from "../tool/permission.ts";
 import { grantsOf } from "./grants.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { questionResult } from "./questions.ts";
@@ -53,14 +53,10 @@ export async function judgeCall(
   const checked = checkArguments(definition, use.input);
   if (!checked.ok) return { type: "run" };
   const { config, state } = session;
-  const { permissions, workspace } = config;
+  const { workspace } = config;
   const given = { ...definition, arguments: checked.arguments, workspace, contentSha256: "" };
   const subject = await resolveSubject(given);
-  const byRules = decidePermission(
-    rulesOf(session.environment.permissions, permissions, state.loadedSkills),
-    [],
-    subject,
-  );
+  const byRules = decidePermission(sessionRules(session), [], subject);
   if (byRules.decision === "deny") return refused(`denied by the policy: ${byRules.explanation}`);
   if (definition.asks === true) {
     const question = questionOf(checked.arguments);
@@ -89,6 +85,11 @@ export async function judgeCall(
       ? `${use.name} was called ${maxRepeatedCalls} times running with the same arguments, and may go on so for ever`
       : byRules.explanation;
   return { type: "ask", approval: { explanation, contentSha256, grantable: byRules.grantable } };
+}
+
+/** What the calls of a session are judged by. */
+export function sessionRules({ environment, config, state }: RunningSession): SessionRules {
+  return rulesOf(environment.permissions, config.permissions, state.loadedSkills);
 }
 
 function refused(error: string): Verdict {

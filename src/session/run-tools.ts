@@ -1,9 +1,10 @@
 import type { PendingRequest } from "../chat/log-event.ts";
 import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
+import { hiddenFiles } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { callTitle } from "./call-title.ts";
-import { type Approval, judgeCall } from "./judge-call.ts";
+import { type Approval, judgeCall, sessionRules } from "./judge-call.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { questionRequest } from "./questions.ts";
 import { runTask } from "./run-task.ts";
@@ -89,10 +90,12 @@ async function runCall(
   use: PlannedCall["call"]["use"],
   signal: AbortSignal,
 ): Promise<ToolResult> {
+  const isHidden = hiddenFiles(sessionRules(session), session.config.workspace);
   return runFunction(
     functions,
     { name: use.name, argumentsText: use.input },
     {
+      ...(isHidden === undefined ? {} : { isHidden }),
       sessionId: session.sessionId,
       turnId: turn.turnId,
       toolCallId: use.id,
@@ -105,7 +108,8 @@ async function runCall(
   );
 }
 
-function openRequest(
+/** Asks people about a call; what they answer is found with the call. */
+export function openRequest(
   session: RunningSession,
   turn: TurnState,
   use: PlannedCall["call"]["use"],
@@ -126,7 +130,8 @@ function openRequest(
   });
 }
 
-function approvalOf({ call }: PlannedCall, { explanation, contentSha256, grantable }: Approval) {
+/** What people are asked to approve. */
+export function approvalOf({ call }: PlannedCall, { explanation, contentSha256, grantable }: Approval) {
   const options = grantable ? ["allow_once", "allow_session", "deny"] : ["allow_once", "deny"];
   return {
     kind: "approval",

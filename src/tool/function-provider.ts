@@ -37,6 +37,11 @@ export interface FunctionContext {
   readonly toolCallId: string;
   /** Absolute path of the directory the function works in. */
   readonly workspace: string;
+  /**
+   * Files that rules keep from being read, by their paths from the workspace with all links followed. A function that looks
+   * into many files leaves them out; which file a call names is judged before it runs.
+   */
+  readonly isHidden?: (path: string) => boolean;
   /** Aborts the run. */
   readonly signal: AbortSignal;
   /** Takes output for people while the function runs; the result does not depend on it. */

@@ -217,6 +217,23 @@ export function isGranted(grants: readonly PermissionGrant[], subject: Permissio
   );
 }
 
+/**
+ * Tells files that nobody may read without being asked, by their real paths from the workspace; `undefined` where no rule
+ * names any. What looks into a whole folder leaves them out.
+ */
+export function hiddenFiles(rules: SessionRules, workspace: string): ((path: string) => boolean) | undefined {
+  const patterns = rules.layers
+    .flatMap(({ deny, ask }) => [...deny, ...ask])
+    .map(permissionRule)
+    .filter((rule) => families.read.some((name) => rule?.isAbout(name, "local")))
+    .flatMap((rule) => rule?.pattern ?? []);
+  if (patterns.length === 0) return undefined;
+  return (path) => {
+    const place = { given: path, real: posix.join(workspace, path), relative: path };
+    return patterns.some((pattern) => matchesPath(pattern, place, false));
+  };
+}
+
 /** What is remembered when a call is allowed for the rest of the session: the same function with the same argument. */
 export function grantFor(subject: Pick<PermissionSubject, "name" | "arguments" | "contentSha256">): PermissionGrant {
   const { name, contentSha256 } = subject;

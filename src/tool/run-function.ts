@@ -4,6 +4,7 @@ import { boundedText, harmlessText } from "./bounded-text.ts";
 import { checkArguments } from "./check-arguments.ts";
 import type { FunctionIndex, IndexedFunction } from "./function-index.ts";
 import type { FunctionCall, FunctionContext } from "./function-provider.ts";
+import { nearNames } from "./near-names.ts";
 
 /** A call as the model made it. */
 export interface RequestedCall {
@@ -80,6 +81,7 @@ async function runInTime(
     toolCallId: context.toolCallId,
     workspace: context.workspace,
     signal: stop.signal,
+    ...(context.isHidden === undefined ? {} : { isHidden: context.isHidden }),
     ...(context.runTask === undefined ? {} : { runTask: context.runTask }),
     onOutput: (stream, text) => {
       if (listening) context.onOutput?.(stream, text);
@@ -156,33 +158,9 @@ function withoutServerPaths(text: string, workspace: string): string {
 function unknownFunction(functions: FunctionIndex, wanted: string): ToolResult {
   const names = functions.definitions.map((definition) => definition.name);
   const asked = harmlessText(wanted.slice(0, 100));
-  const similar = names
-    .map((name) => ({ name, distance: editDistance(plain(name), plain(asked)) }))
-    .filter(({ name, distance }) => distance <= Math.max(2, Math.floor(name.length / 4)))
-    .sort((left, right) => left.distance - right.distance)
-    .slice(0, 3)
-    .map(({ name }) => name);
+  const similar = nearNames(names, asked);
   const hint = similar.length === 0 ? "" : ` Did you mean ${similar.join(" or ")}?`;
   const rest = names.length - namesShown;
   const listed = names.slice(0, namesShown).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
   return toolFailure(`there is no tool "${asked}".${hint} The tools are: ${listed === "" ? "none" : listed}.`);
-}
-
-/** A name without what models get wrong most: case and separators. */
-function plain(name: string): string {
-  return name.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
-}
-
-/** How many characters to insert, remove or change to make one of the other (Levenshtein). */
-function editDistance(left: string, right: string): number {
-  let row = Array.from({ length: right.length + 1 }, (_, index) => index);
-  for (let i = 0; i < left.length; i++) {
-    const next = [i + 1];
-    for (let j = 0; j < right.length; j++) {
-      const changed = (row[j] ?? 0) + (left[i] === right[j] ? 0 : 1);
-      next.push(Math.min(changed, (row[j + 1] ?? 0) + 1, (next[j] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row.at(-1) ?? 0;
 }

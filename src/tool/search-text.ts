@@ -1,6 +1,7 @@
 import { constants } from "node:fs";
 import { toolFailure } from "../chat/tool-result.ts";
 import { oneLine } from "./bounded-text.ts";
+import type { FunctionContext } from "./function-provider.ts";
 import { type LocalFunction, textArgument } from "./local-function.ts";
 import { type PathFilter, pathGlob } from "./path-glob.ts";
 import { firstFileDescriptor, spawnSupervised } from "./supervise.ts";
@@ -42,16 +43,17 @@ export const searchText: LocalFunction = {
     returns: "Each matching line as path:line: text; notes stand in square brackets.",
   },
 
-  async run(given, { workspace, signal }) {
+  async run(given, context) {
+    const { workspace, signal } = context;
     const pattern = textArgument(given, "pattern") ?? "";
     const glob = textArgument(given, "glob") ?? "";
     const lines: string[] = [];
-    const left: LeftOut = { notes: [], largeFiles: 0, longLines: 0 };
+    const left: LeftOut = { notes: [], largeFiles: 0, hiddenFiles: 0, longLines: 0 };
     try {
       // An unusable pattern is told before any file is opened.
       for await (const _ of search(pattern, [], left, signal));
       const choose = glob === "" ? undefined : pathGlob(glob);
-      for await (const files of openFiles(workspace, textArgument(given, "path") || ".", choose, left, signal)) {
+      for await (const files of openFiles(workspace, textArgument(given, "path") || ".", choose, left, context)) {
         for await (const line of search(pattern, files, left, signal)) {
           lines.push(line);
           if (lines.length === maxMatches) break;
@@ -67,6 +69,7 @@ export const searchText: LocalFunction = {
     if (lines.length === 0) lines.push("[no line matches]");
     if (isFull) lines.push(`[stopped after ${maxMatches} matching lines; narrow the pattern, the path or the glob]`);
     if (left.longLines > 0) lines.push(`[${left.longLines} matching lines are too long to be shown]`);
+    if (left.hiddenFiles > 0) lines.push(`[${left.hiddenFiles} files were left out: rules keep them from being read]`);
     if (left.largeFiles > 0) lines.push(`[${left.largeFiles} files above ${maxFileBytes} bytes were not searched]`);
     for (const note of left.notes) lines.push(`[${note}]`);
     return { success: true, output: lines.join("\n"), ...(isFull ? { truncated: true } : {}) };
@@ -82,6 +85,7 @@ class SearchError extends Error {
 interface LeftOut {
   readonly notes: string[];
   largeFiles: number;
+  hiddenFiles: number;
   longLines: number;
 }
 
@@ -91,7 +95,7 @@ async function* openFiles(
   path: string,
   choose: PathFilter | undefined,
   left: LeftOut,
-  signal: AbortSignal,
+  { signal, isHidden }: FunctionContext,
 ): AsyncGenerator<readonly OpenedBeneath[], void, undefined> {
   const files: OpenedBeneath[] = [];
   const add = async (file: OpenedBeneath | undefined): Promise<void> => {
@@ -121,6 +125,10 @@ async function* openFiles(
         const base = directory.path === "." ? "" : `${directory.path}/`;
         const paths = names.map((name) => base + name);
         for (const chosen of choose === undefined ? paths : choose(paths)) {
+          if (isHidden?.(chosen) === true) {
+            left.hiddenFiles++;
+            continue;
+          }
           await add(
             await openChild(directory, chosen.slice(base.length), constants.O_RDONLY).catch(nothingForPathError),
           );

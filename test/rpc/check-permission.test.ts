@@ -102,3 +102,27 @@ function changing(ran: string[]): FunctionProvider {
     close: async () => {},
   };
 }
+
+test("a search leaves out files that rules keep from being read, in a turn and outside", async (context) => {
+  const script =
+    "- { when: { role: tool }, text: done }\n- tool_calls: [{ name: search_text, arguments: { pattern: word } }]\n";
+  const { client, transport } = await startTestApp(context, {
+    script,
+    flags: { "permissions.deny": ["read_file(**/.env)"] },
+    files: { "a.txt": "a word\n", "sub/.env": "a secret word\n", "sub/private.txt": "another word\n" },
+  });
+  const { sessionId } = await client.createSession({ permissions: { ask: ["read_file(sub/private.txt)"] } });
+  const tools = createClient(ToolService, transport);
+  const given = { sessionId, name: "search_text", arguments: '{"pattern":"word"}' };
+  const { result } = await tools.executeTool(given);
+  await client.generate({ sessionId, messages: [{ role: "user", contentType: { case: "content", value: "go" } }] });
+  const { messages } = await client.listMessages({ sessionId });
+  const told = String(messages.find(({ role }) => role === "tool")?.contentType.value);
+  for (const output of [result?.output ?? "", told]) {
+    assert.match(output, /^a\.txt:1: ?a word$/m);
+    assert.ok(!output.includes("secret") && !output.includes("another"), output);
+    assert.match(output, /2 files were left out: rules keep them from being read/);
+  }
+  const anybody = await tools.executeTool({ ...given, sessionId: "" });
+  assert.match(anybody.result?.output ?? "", /sub\/private\.txt:1:/);
+});
