@@ -46,8 +46,15 @@ export type ValueCheck =
  * Holds a JSON value to a schema (JSON Schema 2020-12, as JSON text; empty text means an object without properties).
  * Nothing is coerced or filled in.
  * @param bytes length of the value's text
+ * @param open stands in the value for parts that are not known yet: whatever they turn out to be fits
  */
-export function checkValue(schemaText: string, value: unknown, bytes: number, words: ValueWords): ValueCheck {
+export function checkValue(
+  schemaText: string,
+  value: unknown,
+  bytes: number,
+  words: ValueWords,
+  open?: object,
+): ValueCheck {
   if (isDeeperThan(value, maxDepth))
     return { ok: false, fault: "depth", problems: `nested more than ${maxDepth} levels deep` };
   const compiled = compiledSchema(schemaText);
@@ -62,7 +69,9 @@ export function checkValue(schemaText: string, value: unknown, bytes: number, wo
       return { ok: false, fault: "time", problems: `took more than ${checkLimitMs} ms to check` };
     return { ok: false, fault: "check", problems: "cannot be checked against the schema" };
   }
-  const problems = [...new Set(worthTelling(validate.errors ?? []).map((error) => explained(error, words)))];
+  const errors = withoutOpen(worthTelling(validate.errors ?? []), open);
+  if (errors.length === 0) return { ok: true };
+  const problems = [...new Set(errors.map((error) => explained(error, words)))];
   const more = problems.length > shownErrors ? [`and ${problems.length - shownErrors} more`] : [];
   return { ok: false, fault: "value", problems: [...problems.slice(0, shownErrors), ...more].join("; ") };
 }
@@ -171,6 +180,32 @@ function worthTelling(errors: readonly ErrorObject[]): readonly ErrorObject[] {
   const inChoice = (error: ErrorObject) =>
     choices.some((choice) => choice !== error && error.schemaPath.startsWith(`${choice.schemaPath}/`));
   return errors.filter((error) => !inChoice(error) && error.keyword !== "if");
+}
+
+/** Keywords that look at the names of an object's properties, or at what kind of value it is, and not into it. */
+const outerKeywords = new Set([
+  "required",
+  "dependentRequired",
+  "additionalProperties",
+  "unevaluatedProperties",
+  "type",
+  "minItems",
+  "maxItems",
+  "minProperties",
+  "maxProperties",
+]);
+
+/** Leaves out the errors that another value in place of the parts that are not known may not have. */
+function withoutOpen(errors: readonly ErrorObject[], open: object | undefined): readonly ErrorObject[] {
+  if (open === undefined) return errors;
+  const holds = (value: unknown): boolean =>
+    value === open || (typeof value === "object" && value !== null && Object.values(value).some(holds));
+  const isSettled = (error: ErrorObject) =>
+    error.data !== open && (outerKeywords.has(error.keyword) || !holds(error.data));
+  // What is wrong within a choice that is not settled may be right in another of its forms.
+  const unsettled = errors.filter((error) => !isSettled(error)).map((error) => error.instancePath);
+  const isWithin = (path: string) => unsettled.some((outer) => path === outer || path.startsWith(`${outer}/`));
+  return errors.filter((error) => isSettled(error) && !isWithin(error.instancePath));
 }
 
 function explained(error: ErrorObject, words: ValueWords): string {

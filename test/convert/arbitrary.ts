@@ -7,8 +7,18 @@ import { roles } from "../../src/chat/message.ts";
 import {
   type GoalCheck,
   goalStates,
+  type MissingFunction,
+  onErrorPolicies,
+  type PlanCompensation,
+  type PlanDraft,
   type PlanOutcome,
+  type PlanProblem,
+  type PlanRetry,
   type PlanRun,
+  type PlanStep,
+  type PlanStepDetails,
+  type PlanVersion,
+  planComplexities,
   planOutcomeStates,
   planStepStates,
 } from "../../src/chat/plan.ts";
@@ -500,4 +510,135 @@ export const turnAnswer = record<TurnAnswer>(
     metadata: map,
   },
   ["message", "usage", "responseId"],
+);
+
+const planRetry = record<PlanRetry>(
+  {
+    maxAttempts: fc.integer({ min: 1, max: 20 }),
+    delayMs: fc.nat({ max: 3_600_000 }),
+    backoffFactor: fc.double({ min: 1, max: 100, noNaN: true }),
+    maxDelayMs: fc.nat({ max: 86_400_000 }),
+  },
+  ["maxAttempts", "delayMs", "backoffFactor", "maxDelayMs"],
+);
+const planCompensation = record<PlanCompensation>(
+  { function: filledWord(), parameters: jsonObject, description: text },
+  [],
+);
+
+/** A text that is more than spaces. */
+function filledWord(): fc.Arbitrary<string> {
+  return fc.oneof(
+    filledText.filter((word) => word.trim() !== ""),
+    fc.constantFrom("~", "null", "12", "yes: no", "# a", "- b", "<<", " a ", "two\nlines\n", "*x"),
+  );
+}
+
+type DetailsOf<Kind extends PlanStepDetails["kind"]> = Extract<PlanStepDetails, { kind: Kind }>;
+const concurrency = fc.integer({ min: 1, max: 64 });
+const plainSteps = fc.oneof(
+  record<DetailsOf<"function_call">>({ kind: is("function_call"), function: filledWord(), parameters: jsonObject }, []),
+  record<DetailsOf<"user_input">>({ kind: is("user_input"), prompt: filledWord(), schema: jsonObject }, []),
+  record<DetailsOf<"model">>(
+    {
+      kind: is("model"),
+      prompt: filledWord(),
+      systemPrompt: text,
+      model: text,
+      schema: fc.oneof(is(""), jsonObject),
+      maxTokens: fc.integer({ min: 1 }),
+    },
+    ["maxTokens"],
+  ),
+  record<DetailsOf<"sub_plan">>(
+    {
+      kind: is("sub_plan"),
+      planId: filledWord(),
+      version: fc.integer({ min: 1 }),
+      input: fc.oneof(is(""), jsonObject, is("no JSON")),
+    },
+    ["version"],
+  ),
+);
+
+function stepDetails(depth: number): fc.Arbitrary<PlanStepDetails> {
+  if (depth === 0) return plainSteps;
+  const steps = fc.array(planStep(depth - 1), { maxLength: 2 });
+  const cases = fc.record({ condition: filledWord(), steps }, { noNullPrototype: true });
+  const branches = fc.record({ name: text, steps }, { noNullPrototype: true });
+  return fc.oneof(
+    plainSteps,
+    record<DetailsOf<"branch">>(
+      { kind: is("branch"), cases: fc.array(cases, { minLength: 1, maxLength: 2 }), otherwise: steps },
+      [],
+    ),
+    record<DetailsOf<"for_each">>(
+      {
+        kind: is("for_each"),
+        items: fc.constantFrom("[]", "[1,2]", '{"ref":"step.a.result"}', "[12345678901234567890]"),
+        steps,
+        maxConcurrency: concurrency,
+      },
+      ["maxConcurrency"],
+    ),
+    record<DetailsOf<"parallel">>(
+      { kind: is("parallel"), branches: fc.array(branches, { maxLength: 2 }), maxConcurrency: concurrency },
+      ["maxConcurrency"],
+    ),
+  );
+}
+
+const stepId = fc.stringMatching(/^[\w-]{1,8}$/);
+function planStep(depth: number): fc.Arbitrary<PlanStep> {
+  return record<PlanStep>(
+    {
+      id: stepId,
+      description: text,
+      dependsOn: fc.array(stepId, { maxLength: 2 }),
+      condition: text,
+      retry: planRetry,
+      timeoutMs: fc.integer({ min: 1 }),
+      onError: fc.constantFrom(...onErrorPolicies),
+      compensation: planCompensation,
+      details: stepDetails(depth),
+    },
+    ["retry", "timeoutMs", "compensation"],
+  );
+}
+
+const planFields = {
+  goal: text,
+  requirement: text,
+  successCriteria: fc.array(filledWord(), { maxLength: 2 }),
+  complexity: fc.constantFrom(...planComplexities),
+  steps: fc.array(planStep(2), { maxLength: 3 }),
+  inputSchema: fc.oneof(is(""), jsonObject),
+  metadata: map,
+};
+/** Any plan a client may hand in; it need not make sense. */
+export const planDraft = record<PlanDraft>(planFields, []);
+
+export const planVersion = record<PlanVersion>(
+  {
+    ...planFields,
+    planId: text,
+    version: uint32,
+    sessionId: text,
+    missingFunctions: fc.array(
+      record<MissingFunction>({ name: text, description: text, parameters: text, stepIds: texts }, []),
+      { maxLength: 2 },
+    ),
+    problems: fc.array(
+      record<PlanProblem>(
+        { message: text, severity: fc.constantFrom("error", "warning"), stepId: text, field: text, code: text },
+        [],
+      ),
+      { maxLength: 2 },
+    ),
+    usage,
+    model: text,
+    createTimeMs: timeMs,
+    updateTimeMs: timeMs,
+  },
+  ["usage"],
 );
