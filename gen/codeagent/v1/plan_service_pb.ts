@@ -326,9 +326,11 @@ export type PlanStep = Message<"codeagent.v1.PlanStep"> & {
   function: string;
 
   /**
-   * For `function_call`: its arguments, a JSON object as JSON text. An object of the form
-   * `{"ref": "step.<id>.result.items[0].name"}`, or within `for_each` `{"ref": "item.name"}`, stands for that value with
-   * its type. A reference to a step without a result, or one that was skipped, is null.
+   * For `function_call`: its arguments, a JSON object as JSON text; empty means `{}`. An object of the form
+   * `{"ref": "step.<id>.result.items[0].name"}` stands for that value with its type; `input` begins a reference too, and
+   * within `for_each` `item` and `index` do. Members that are no plain word are quoted: `item["odd name"]`. What isn't
+   * there is null, as is the result of a step without one or of one that was skipped. A step waits for those it refers
+   * to; it sees those of its own list and of the lists around it.
    *
    * @generated from field: string parameters = 5;
    */
@@ -342,8 +344,9 @@ export type PlanStep = Message<"codeagent.v1.PlanStep"> & {
   dependsOn: string[];
 
   /**
-   * A comparison of references and literals, for example `step.test.result.failed > 0`; when it does not hold, the step
-   * is skipped. It is read by a parser of its own and never run as code. Empty means always.
+   * An expression in CEL over the same roots, for example `step.test.result.failed > 0`; when it does not hold, the step
+   * is skipped. Ids with `-` are written `step["a-b"].result`. What isn't there is null, which is false and neither less
+   * nor greater than anything. Empty means always.
    *
    * @generated from field: string condition = 7;
    */
@@ -470,9 +473,11 @@ export type PlanStepJson = {
   function?: string;
 
   /**
-   * For `function_call`: its arguments, a JSON object as JSON text. An object of the form
-   * `{"ref": "step.<id>.result.items[0].name"}`, or within `for_each` `{"ref": "item.name"}`, stands for that value with
-   * its type. A reference to a step without a result, or one that was skipped, is null.
+   * For `function_call`: its arguments, a JSON object as JSON text; empty means `{}`. An object of the form
+   * `{"ref": "step.<id>.result.items[0].name"}` stands for that value with its type; `input` begins a reference too, and
+   * within `for_each` `item` and `index` do. Members that are no plain word are quoted: `item["odd name"]`. What isn't
+   * there is null, as is the result of a step without one or of one that was skipped. A step waits for those it refers
+   * to; it sees those of its own list and of the lists around it.
    *
    * @generated from field: string parameters = 5;
    */
@@ -486,8 +491,9 @@ export type PlanStepJson = {
   dependsOn?: string[];
 
   /**
-   * A comparison of references and literals, for example `step.test.result.failed > 0`; when it does not hold, the step
-   * is skipped. It is read by a parser of its own and never run as code. Empty means always.
+   * An expression in CEL over the same roots, for example `step.test.result.failed > 0`; when it does not hold, the step
+   * is skipped. Ids with `-` are written `step["a-b"].result`. What isn't there is null, which is false and neither less
+   * nor greater than anything. Empty means always.
    *
    * @generated from field: string condition = 7;
    */
@@ -720,7 +726,7 @@ export const PlanCompensationSchema: GenMessage<PlanCompensation, {jsonType: Pla
  */
 export type PlanUserInput = Message<"codeagent.v1.PlanUserInput"> & {
   /**
-   * What is asked.
+   * What is asked; references are filled in as in `PlanModelCall.prompt`.
    *
    * @generated from field: string prompt = 1;
    */
@@ -742,7 +748,7 @@ export type PlanUserInput = Message<"codeagent.v1.PlanUserInput"> & {
  */
 export type PlanUserInputJson = {
   /**
-   * What is asked.
+   * What is asked; references are filled in as in `PlanModelCall.prompt`.
    *
    * @generated from field: string prompt = 1;
    */
@@ -1032,14 +1038,15 @@ export const PlanParallelBranchSchema: GenMessage<PlanParallelBranch, {jsonType:
  */
 export type PlanModelCall = Message<"codeagent.v1.PlanModelCall"> & {
   /**
-   * The question; references are filled in as in `PlanStep.parameters`.
+   * The question. References are filled in where they stand as `${step.<id>.result.name}`: texts as they are, all else as
+   * JSON text. `$${` stands for the characters `${`.
    *
    * @generated from field: string prompt = 1;
    */
   prompt: string;
 
   /**
-   * System prompt; empty means none.
+   * System prompt, with references as in `prompt`; empty means none.
    *
    * @generated from field: string system_prompt = 2;
    */
@@ -1074,14 +1081,15 @@ export type PlanModelCall = Message<"codeagent.v1.PlanModelCall"> & {
  */
 export type PlanModelCallJson = {
   /**
-   * The question; references are filled in as in `PlanStep.parameters`.
+   * The question. References are filled in where they stand as `${step.<id>.result.name}`: texts as they are, all else as
+   * JSON text. `$${` stands for the characters `${`.
    *
    * @generated from field: string prompt = 1;
    */
   prompt?: string;
 
   /**
-   * System prompt; empty means none.
+   * System prompt, with references as in `prompt`; empty means none.
    *
    * @generated from field: string system_prompt = 2;
    */
