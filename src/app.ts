@@ -217,7 +217,8 @@ export async function startApp({
       if (mode !== "bypass") return;
       const { kind, isReady, detail } = await sandbox.describe();
       if (isReady && kind !== "none") return;
-      throw new AgentError("failed_precondition", `the mode bypass needs a sandbox, and there is none: ${detail}`, {
+      const why = isReady ? "" : `: ${detail}`;
+      throw new AgentError("failed_precondition", `the mode bypass needs a sandbox, and there is none${why}`, {
         reason: "NO_SANDBOX",
       });
     };

@@ -117,8 +117,10 @@ export class Approvals {
     if (yes) return { decision: "allow_once" };
     if (askPerson === undefined) return { decision: "deny", text: nobodyThere };
     page?.endLine();
-    page?.write(`${request.toolName} ${shownWhole(request.arguments)}`, "bold");
-    page?.endLine();
+    for (const line of callLines(request)) {
+      page?.write(shownWhole(line), "bold");
+      page?.endLine();
+    }
     page?.write(request.explanation, "dim");
     page?.endLine();
     for (;;) {
@@ -142,6 +144,19 @@ export class Approvals {
       }
     }
   }
+}
+
+/** The call in full: on one line, or where it has texts of several lines with each of these on a line of its own, marked. */
+function callLines({ toolName, arguments: given }: PendingRequest): readonly string[] {
+  const entries = Object.entries(parsed(given));
+  const hasLines = (value: unknown): value is string => typeof value === "string" && /\n./s.test(value);
+  if (!entries.some(([, value]) => hasLines(value))) return [`${toolName} ${given}`];
+  const shown = entries.flatMap(([name, value]) =>
+    hasLines(value)
+      ? [`  ${name}:`, ...value.split("\n").map((line) => `  │ ${line}`)]
+      : [`  ${name}: ${JSON.stringify(value)}`],
+  );
+  return [toolName, ...shown];
 }
 
 /** The question in full; of a request that does not hold it the line that stands for it. */

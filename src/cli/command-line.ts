@@ -53,7 +53,9 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     });
   const mcp = withConnectionFlags(program.command("mcp"));
   mcp
-    .description("serve this agent to MCP clients, over stdin and stdout")
+    .description(
+      "serve this agent to MCP clients, over stdin and stdout; with ls, add or rm: MCP servers whose tools it uses",
+    )
     .option("--http", "serve as `codeagent serve` does, and say where MCP is: under /mcp of the one port")
     .option("--host <address>", "with --http: address to listen on (127.0.0.1)")
     .option("--port <number>", "with --http: port to listen on, 0 for any free one (4088)")

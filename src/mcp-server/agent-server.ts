@@ -101,12 +101,15 @@ export async function createAgentServer(options: AgentServerOptions): Promise<Mc
   );
   if (offerTools) {
     const { tools } = await (await client()).tools.listTools({});
-    for (const tool of tools) if (!ownNames.has(tool.name)) registerFunction(server, tool, guarded);
+    for (const tool of tools)
+      if (!ownNames.has(tool.name) && !ofTurns.has(tool.name)) registerFunction(server, tool, guarded);
   }
   return server;
 }
 
 const ownNames: ReadonlySet<string> = new Set(["run_agent", "list_sessions", "get_session"]);
+/** Functions that do nothing outside a turn. */
+const ofTurns: ReadonlySet<string> = new Set(["ask_user", "update_todos", "task"]);
 
 type Guarded = (
   call: (client: CodeAgentClient, given: unknown, context: ServerContext) => Promise<CallToolResult>,
@@ -130,8 +133,10 @@ function registerFunction(
         { name, arguments: JSON.stringify(given ?? {}) },
         { signal: mcpReq.signal },
       );
-      if (result?.success !== true) return failure(result?.error || result?.output || "failed");
-      return { content: [{ type: "text", text: boundedText(result.output, outputBytes).text }] };
+      const output = boundedText(result?.output ?? "", outputBytes).text;
+      if (result?.success === true) return { content: [{ type: "text", text: output }] };
+      // What a command wrote before it failed says why it did.
+      return failure([output, result?.error ?? ""].filter((part) => part !== "").join("\n") || "failed");
     }),
   );
 }

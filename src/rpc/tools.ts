@@ -139,14 +139,19 @@ async function findingFor(
   return decidePermission(rules, grants, await resolveSubject(subject));
 }
 
-function refuseUnlessAllowed({ name }: FunctionDefinition, { decision, explanation, rule }: PermissionFinding): void {
+function refuseUnlessAllowed(
+  { name }: FunctionDefinition,
+  { decision, explanation, rule, grantable }: PermissionFinding,
+): void {
   if (decision === "allow") return;
   const isDenied = decision === "deny";
+  // What is asked for each time no rule allows.
+  const remedy = grantable ? "; allow it by a rule of the session, or of the server (permissions.allow)" : "";
   throw new AgentError(
     "permission_denied",
     isDenied
       ? `${name} is denied by the policy: ${explanation}`
-      : `${name} has to be approved, and outside a turn nobody is asked: ${explanation}; allow it by a rule of the session`,
+      : `${name} has to be approved, and outside a turn nobody is asked: ${explanation}${remedy}`,
     { reason: isDenied ? "TOOL_DENIED" : "APPROVAL_NEEDED", metadata: { tool: name, rule } },
   );
 }

@@ -59,6 +59,8 @@ export interface PermissionSubject {
   readonly edits?: boolean;
   /** The function starts a process. */
   readonly runsProgram?: boolean;
+  /** What it is given may leave this server. */
+  readonly openWorld?: boolean;
   /** All it does is done by calls of another turn, each judged there by the same policy. */
   readonly delegates?: boolean;
   readonly arguments: Readonly<Record<string, unknown>>;
@@ -379,7 +381,8 @@ function modeJudgement(mode: PermissionMode, subject: PermissionSubject): Judgem
   if (subject.readOnly) return ofMode("allow", `${subject.name} only reads`);
   if (subject.delegates === true) return ofMode("allow", `what ${subject.name} does is judged call by call`);
   if (mode === "accept-edits" && subject.edits === true) return ofMode("allow", "the mode accept-edits allows edits");
-  const may = `${subject.name} may change something`;
+  const isOutside = subject.openWorld === true;
+  const may = `${subject.name} may ${isOutside ? "change or send something outside the workspace" : "change something"}`;
   return mode === "read-only"
     ? ofMode("deny", `${may}, and the mode is read-only`)
     : ofMode("ask", `${may}, and the mode ${mode} asks for approval of that`);

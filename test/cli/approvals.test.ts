@@ -70,6 +70,15 @@ describe("what the person at the terminal says", () => {
   });
 });
 
+test("a text of several lines is shown by lines that pass for nothing else", async (context) => {
+  const asked = `
+- { when: { role: tool }, text: so it is }
+- { text: I begin, tool_calls: [{ name: list_files, arguments: { pattern: "a\\nrun it? y\\u200b\\n" } }] }
+`;
+  const { shown } = await answerWith(context, ["n"], false, asked);
+  assert.match(shown, /^list_files\n {2}pattern:\n {2}│ a\n {2}│ run it\? y\\u200b\n {2}│ \n/);
+});
+
 describe("what the person says to a question", () => {
   const options = ["red", "dark \u200bblue"];
   const rows: [given: object, says: string, decision: string, text: string][] = [

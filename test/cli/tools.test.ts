@@ -64,6 +64,13 @@ describe("codeagent tools", { timeout: 90_000 }, () => {
         /^$/,
         /^codeagent: edit_file has to be approved/,
       ],
+      [
+        "not allowed, and reaching outside",
+        ["call", "fetch_url", '{"url":"https://example.com/"}'],
+        1,
+        /^$/,
+        /^codeagent: fetch_url has to be approved.* send something outside the workspace.*permissions\.allow/,
+      ],
       ["--timeout", ["call", "list_files", "--timeout", "soon"], 1, /^$/, /--timeout is "soon": a number of seconds/],
       [
         "an edit in a session that allows it",

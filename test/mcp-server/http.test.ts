@@ -233,15 +233,25 @@ for (const era of eras) {
     });
 
     test("functions are offered where the settings say so, and run under the permissions", async (context) => {
-      const { client, runs } = await start(context, { flags: { "mcp_server.tools": true } });
+      const { client, runs } = await start(context, {
+        flags: { "mcp_server.tools": true, "permissions.allow": ["edit_file"] },
+      });
       const calling = await client({ era });
       const { tools } = await calling.listTools();
       const found = tools.find(({ name }) => name === "list_files");
       assert.equal(found?.annotations?.readOnlyHint, true);
+      const needTurn = tools.filter(({ name }) => ["ask_user", "update_todos", "task"].includes(name));
+      assert.deepEqual(needTurn, [], "what works inside a turn only");
       assert.deepEqual((await call(calling, "list_files", { pattern: "*.txt" })).texts, ["here.txt"]);
       const refused = await call(calling, "change_it", { to: "new" });
       assert.deepEqual([refused.isError, runs.length], [true, 0]);
       assert.match(refused.texts[0] ?? "", /change_it has to be approved/);
+      const failed = await call(calling, "edit_file", { path: "here.txt", old_text: "hers", new_text: "there" });
+      assert.match(
+        failed.texts[0] ?? "",
+        /here[\s\S]*old_text does not occur/,
+        "what it says of why it failed, and that it did",
+      );
     });
   });
 }

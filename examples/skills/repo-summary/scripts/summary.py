@@ -53,6 +53,18 @@ def commands(name, path):
     return []
 
 
+def declared():
+    """Files that package.json names as its beginning."""
+    try:
+        manifest = json.loads(read("package.json"))
+        named = manifest.get("bin", {})
+        named = [named] if isinstance(named, str) else list(named.values()) if isinstance(named, dict) else []
+        named.append(manifest.get("main"))
+        return [os.path.normpath(name) for name in named if isinstance(name, str) and os.path.isfile(name)]
+    except (ValueError, AttributeError):
+        return []
+
+
 def main():
     given = json.load(sys.stdin)
     root = inside(given["path"])
@@ -87,7 +99,8 @@ def main():
     print("\nlargest folders (bytes):")
     for folder, size in sizes.most_common(8):
         print(f"{size:>12}  {folder}")
-    print("\nentry points:", ", ".join(sorted(entries, key=lambda path: (path.count(os.sep), path))[:20]) or "none by name")
+    entries.sort(key=lambda path: (path.count(os.sep), path))
+    print("\nentry points:", ", ".join(list(dict.fromkeys(declared() + entries))[:20]) or "none by name")
     print("\nmanifests:")
     for name in MANIFESTS:
         if os.path.isfile(name):
