@@ -502,18 +502,23 @@ class Check {
     const { plans, planId: own } = this.#context;
     return visit(start, own === undefined ? [] : [own]);
 
-    async function visit(plan: CheckedPlan, way: readonly string[]): Promise<string | undefined> {
-      if (way.includes(plan.planId))
-        return `reaches itself: ${[...way.slice(way.indexOf(plan.planId)), plan.planId].join(" → ")}`;
+    async function visit(plan: CheckedPlan, before: readonly string[]): Promise<string | undefined> {
+      const way = [...before, plan.planId];
+      if (before.includes(plan.planId)) return cycleText(way);
       if (done.has(plan.planId)) return undefined;
       if (done.size >= maxReachedPlans) return `reaches more than ${maxReachedPlans} plans`;
       done.add(plan.planId);
       for (const { planId, version } of subPlansOf(plan.steps)) {
+        if (way.includes(planId)) return cycleText([...way, planId]);
         const next = await plans(planId, version);
-        const found = next === undefined ? undefined : await visit(next, [...way, plan.planId]);
+        const found = next === undefined ? undefined : await visit(next, way);
         if (found !== undefined) return found;
       }
       return undefined;
+    }
+
+    function cycleText(way: readonly string[]): string {
+      return `reaches itself: ${way.slice(way.indexOf(way.at(-1) ?? "")).join(" → ")}`;
     }
   }
 }
