@@ -35,6 +35,17 @@ export async function processesWith(variable: string): Promise<number[]> {
   return found.flat();
 }
 
+/** Whether a process that runs has `text` among its arguments, within one of them too. */
+export async function isAmongArguments(text: string): Promise<boolean> {
+  const found = await Promise.all(
+    (await processIds()).map(async (pid) => {
+      const words = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
+      return words.includes(text);
+    }),
+  );
+  return found.includes(true);
+}
+
 /** Sends a signal; one who is gone does not mind. */
 export function signalTo(pid: number, signal: NodeJS.Signals): void {
   try {

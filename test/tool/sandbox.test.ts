@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
+import { promisify } from "node:util";
 import { createSandbox } from "../../src/tool/sandbox/create-sandbox.ts";
 import { ProgramRefusedError, SandboxUnavailableError } from "../../src/tool/sandbox/sandbox.ts";
 import { type RunOptions, type SandboxWorkspace, sandboxWorkspace } from "./sandbox-workspace.ts";
@@ -225,6 +227,36 @@ describe("what protects files that are not there", () => {
     assert.match((await first).output, /Read-only file system/);
     assert.deepEqual(readdirSync(workspace).sort(), [".git", "began", "codeagent.yaml", "end"]);
     assert.equal(readFileSync(join(workspace, "codeagent.yaml"), "utf8"), "model: a/b\n");
+  });
+
+  test("stays while a program of another server needs it", async (context) => {
+    const { run, workspace, dataDir } = sandboxWorkspace(context);
+    const options = { kind: "bwrap", dataDir, readable: [], writable: [], network: false, domains: [], env: {} };
+    const program = {
+      program: "bash",
+      args: ["-c", "touch began; while [ ! -e end ]; do sleep 0.02; done; echo x > codeagent.yaml; ls -a"],
+      ...{
+        cwd: workspace,
+        env: {},
+        access: { writable: [workspace], readable: [], network: false },
+        timeoutMs: 20_000,
+      },
+    };
+    const source = (name: string) => JSON.stringify(new URL(`../../src/tool/${name}.ts`, import.meta.url).href);
+    const other = promisify(execFile)(process.execPath, [
+      ...["--input-type=module", "-e"],
+      `import { createSandbox } from ${source("sandbox/create-sandbox")};
+       import { runProgram } from ${source("run-program")};
+       const sandbox = createSandbox({ ...${JSON.stringify(options)}, env: process.env });
+       const signal = new AbortController().signal;
+       console.log((await runProgram(sandbox, { ...${JSON.stringify(program)}, signal })).output);`,
+    ]);
+    while (!existsSync(join(workspace, "began"))) await new Promise((resolve) => setTimeout(resolve, 5));
+    await run("true");
+    assert.ok(existsSync(join(workspace, "codeagent.yaml")), "the other server still needs it");
+    writeFileSync(join(workspace, "end"), "");
+    assert.match((await other).stdout, /Read-only file system/);
+    assert.deepEqual(readdirSync(workspace).sort(), [".git", "began", "end"]);
   });
 
   test("that a crash left behind goes with the next program", async (context) => {

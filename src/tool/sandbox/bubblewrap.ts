@@ -11,7 +11,7 @@ import { programEnvironment } from "./environment.ts";
 import { findProgram } from "./find-program.ts";
 import { hiddenPlaces } from "./hidden-places.ts";
 import { limitsOf, mostProcesses } from "./limits.ts";
-import { protectedPlaces } from "./placeholders.ts";
+import { protectedPlacesIn } from "./placeholders.ts";
 import { type ProgramAccess, type ProgramStart, type SandboxState, SandboxUnavailableError } from "./sandbox.ts";
 
 const run = promisify(execFile);
@@ -141,19 +141,9 @@ async function startWalled(
 ): Promise<SupervisedProcess> {
   const { home, temporary } = ownPlaces[program.access.readsEverything ? "everything" : "few"];
   const env = programEnvironment(program.env, options.env, home, temporary);
-  const places = await Promise.all(
-    program.access.writable.filter((path) => isFolder(path)).map((path) => protectedPlaces(path)),
-  );
-  const release = () => {
-    for (const place of places) place.release();
-  };
+  const { paths, release } = await protectedPlacesIn(program.access.writable.filter((path) => isFolder(path)));
   try {
-    const args = bubblewrapArguments(
-      program,
-      features,
-      options,
-      places.flatMap(({ paths }) => paths),
-    );
+    const args = bubblewrapArguments(program, features, options, paths);
     const pipes = await openPipes(program.stdin === "pipe");
     // The variables go by the environment, not by arguments, which everybody on the machine can read.
     const started = spawnSupervised(features.program, args, {
@@ -164,14 +154,15 @@ async function startWalled(
       ...(pipes === undefined ? {} : { pipes }),
     });
     const stopCounting = process.getuid?.() === 0 ? watchNumber(started) : () => undefined;
-    const over = () => {
+    const ended = started.ended.finally(() => {
       stopCounting();
-      release();
-    };
-    started.ended.then(over, over);
-    return started;
+      return release();
+    });
+    // Who started it may look at its end later.
+    ended.catch(() => undefined);
+    return { ...started, ended };
   } catch (error) {
-    release();
+    await release();
     throw error;
   }
 }

@@ -1,6 +1,7 @@
 import { lstatSync, rmdirSync, unlinkSync } from "node:fs";
 import { lstat, mkdir, open, utimes } from "node:fs/promises";
 import { join } from "node:path";
+import { isAmongArguments } from "../process-tree.ts";
 import { SandboxUnavailableError } from "./sandbox.ts";
 
 /** What in a workspace decides what this server and others run; no program may change it, nor make it where it is not. */
@@ -20,19 +21,23 @@ const users = new Map<string, number>();
 /**
  * Sees to it that everything to be protected in a folder exists, by empty placeholders where it does not: only what exists
  * can be mounted over.
- * @returns the paths to protect, and what takes the placeholders away again once no program needs them.
+ * @returns the paths to protect, and what takes the placeholders away again once no program needs them, also none of
+ * another server: what is removed is protected no longer.
  * @throws {SandboxUnavailableError} for a link, which could be exchanged whatever is done about what it leads to.
  */
-export async function protectedPlaces(folder: string): Promise<{ paths: string[]; release(): void }> {
+async function protectedPlaces(folder: string): Promise<{ paths: string[]; release(): Promise<void> }> {
   users.set(folder, (users.get(folder) ?? 0) + 1);
   let isReleased = false;
-  const release = (): void => {
+  const release = async (): Promise<void> => {
     if (isReleased) return;
     isReleased = true;
     const left = (users.get(folder) ?? 1) - 1;
     if (left > 0) users.set(folder, left);
     else users.delete(folder);
     if (left > 0) return;
+    // The command line of a sandbox names what it protects, by a name that every one of them protects.
+    if (await isAmongArguments(join(folder, ".codeagent"))) return;
+    if (users.has(folder)) return;
     for (const [name, kind] of Object.entries(protectedNames)) removePlaceholder(join(folder, name), kind);
   };
   try {
@@ -43,9 +48,23 @@ export async function protectedPlaces(folder: string): Promise<{ paths: string[]
     }
     return { paths, release };
   } catch (error) {
-    release();
+    await release();
     throw error;
   }
+}
+
+/** As `protectedPlaces`, of several folders. */
+export async function protectedPlacesIn(folders: readonly string[]): ReturnType<typeof protectedPlaces> {
+  const places = await Promise.allSettled(folders.map((folder) => protectedPlaces(folder)));
+  const release = async (): Promise<void> => {
+    await Promise.all(places.map((place) => (place.status === "fulfilled" ? place.value.release() : undefined)));
+  };
+  const failed = places.find((place) => place.status === "rejected");
+  if (failed !== undefined) {
+    await release();
+    throw failed.reason;
+  }
+  return { paths: places.flatMap((place) => (place.status === "fulfilled" ? place.value.paths : [])), release };
 }
 
 /** @returns false where nothing is and we can't make anything; then the program can't either. */

@@ -10,7 +10,7 @@ import { programEnvironment } from "./environment.ts";
 import { findProgram } from "./find-program.ts";
 import { hiddenPlaces } from "./hidden-places.ts";
 import { limitsOf } from "./limits.ts";
-import { protectedPlaces } from "./placeholders.ts";
+import { protectedPlacesIn } from "./placeholders.ts";
 import { type ProgramStart, type SandboxState, SandboxUnavailableError } from "./sandbox.ts";
 
 type Manager = typeof import("@anthropic-ai/sandbox-runtime").SandboxManager;
@@ -33,17 +33,15 @@ export class RuntimeSandbox {
     const manager = await this.#manager();
     const temporary = await mkdtemp(join(tmpdir(), "codeagent-program-"));
     const folders = program.access.writable.filter((path) => existsSync(path));
-    const places = await Promise.allSettled(folders.map((path) => protectedPlaces(path)));
-    const over = () => {
-      for (const place of places) if (place.status === "fulfilled") place.value.release();
+    let release = async (): Promise<void> => {};
+    const over = async (): Promise<void> => {
+      await release();
       void rm(temporary, { recursive: true, force: true, maxRetries: 2 }).catch(() => undefined);
       manager.cleanupAfterCommand();
     };
     try {
-      const guarded = places.flatMap((place) => {
-        if (place.status === "rejected") throw place.reason;
-        return place.value.paths;
-      });
+      const places = await protectedPlacesIn(folders);
+      release = places.release;
       const home = join(temporary, "home");
       await mkdir(home);
       const env = programEnvironment(program.env, this.#options.env, home, temporary);
@@ -57,7 +55,7 @@ export class RuntimeSandbox {
         "/bin/bash",
         {
           network: this.#network(program.access.network),
-          filesystem: this.#files(program, temporary, guarded),
+          filesystem: this.#files(program, temporary, places.paths),
         },
         undefined,
         { commandId: randomUUID() },
@@ -70,10 +68,12 @@ export class RuntimeSandbox {
         ...(program.stdin === undefined ? {} : { stdin: program.stdin }),
         ...(pipes === undefined ? {} : { pipes }),
       });
-      started.ended.then(over, over);
-      return started;
+      const ended = started.ended.finally(over);
+      // Who started it may look at its end later.
+      ended.catch(() => undefined);
+      return { ...started, ended };
     } catch (error) {
-      over();
+      await over();
       throw error;
     }
   }
