@@ -27,10 +27,12 @@ export function offeredFunctions(
   needed: ReadonlySet<string>,
 ): OfferedFunctions {
   const lines = definitions.map(lineOf);
-  const words = wordsOf(wanted);
-  const scores = definitions.map((definition) => (needed.has(definition.name) ? Infinity : scoreOf(definition, words)));
+  const byWords = scoresOf(definitions, wordsOf(wanted));
+  const scores = definitions.map(({ name }, index) =>
+    needed.has(name) ? Number.POSITIVE_INFINITY : (byWords[index] ?? 0),
+  );
   const order = definitions.map((_, index) => index);
-  const best = order.toSorted((one, other) => compare(scores[other], scores[one]) || one - other);
+  const best = order.toSorted((one, other) => compare(scores[other] ?? 0, scores[one] ?? 0) || one - other);
   const chosen = new Set<number>();
   let bytes = 0;
   for (const index of best) {
@@ -69,10 +71,20 @@ function shortened(text: string): string {
   return `${text.slice(0, mostDescriptionCharacters).toWellFormed()}…`;
 }
 
-/** A word of the name counts as three of the description. */
-function scoreOf({ name, description }: FunctionDefinition, wanted: ReadonlySet<string>): number {
-  const shared = (text: string) => [...wordsOf(text)].filter((word) => wanted.has(word)).length;
-  return 3 * shared(name) + shared(description);
+/** How much each function has to do with the words: rare words say more than common ones, and a name more than a description. */
+function scoresOf(definitions: readonly FunctionDefinition[], wanted: ReadonlySet<string>): number[] {
+  const words = definitions.map(({ name, description }) => ({
+    name: wordsOf(name),
+    description: wordsOf(description),
+  }));
+  const counts = new Map<string, number>();
+  for (const { name, description } of words)
+    for (const word of name.union(description)) counts.set(word, (counts.get(word) ?? 0) + 1);
+  const weightOf = (shared: ReadonlySet<string>) =>
+    [...shared].reduce((sum, word) => sum + Math.log(1 + definitions.length / (counts.get(word) ?? 1)), 0);
+  return words.map(
+    ({ name, description }) => 3 * weightOf(name.intersection(wanted)) + weightOf(description.intersection(wanted)),
+  );
 }
 
 /** The words of a text in small letters, those of `camelCase` and `snake_case` each; an `s` at the end is left off. */
@@ -82,7 +94,6 @@ function wordsOf(text: string): ReadonlySet<string> {
   return new Set(words.map((word) => (word.length > 3 && word.endsWith("s") ? word.slice(0, -1) : word)));
 }
 
-function compare(one: number | undefined, other: number | undefined): number {
-  if (one === other) return 0;
-  return (one ?? 0) < (other ?? 0) ? -1 : 1;
+function compare(one: number, other: number): number {
+  return one === other ? 0 : one < other ? -1 : 1;
 }

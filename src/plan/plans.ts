@@ -12,10 +12,10 @@ import type { TurnEnvironment } from "../session/run-turn.ts";
 import { shuttingDown, tooMany } from "../session/session-errors.ts";
 import type { Principal, Sessions } from "../session/sessions.ts";
 import type { FunctionSet } from "../tool/function-sets.ts";
-import { type CheckedPlan, checkPlan, type PlanCheck, type PlanFunctions } from "./check-plan.ts";
+import { type CheckedPlan, checkPlan, isRunnable, type PlanCheck, type PlanFunctions } from "./check-plan.ts";
 import { planToYaml } from "./plan-yaml.ts";
 import { stepsWithin } from "./steps-within.ts";
-import { canRun, writePlan } from "./write-plan.ts";
+import { writePlan } from "./write-plan.ts";
 
 export interface PlansOptions {
   readonly store: Store;
@@ -159,7 +159,7 @@ export class Plans {
     const wish = {
       requirement: current.requirement,
       context: "",
-      change: { current: planToYaml(current), feedback },
+      change: { current: planToYaml({ ...current, requirement: "", metadata: {} }), feedback },
       neededFunctions: new Set(stepsWithin(current.steps).flatMap(functionsCalled)),
     };
     const made: Made =
@@ -192,6 +192,12 @@ export class Plans {
    */
   async get(principal: Principal, planId: string, version: number | undefined): Promise<PlanView> {
     return this.#view(principal, await this.#stored(principal, planId, version));
+  }
+
+  /** As `get`, for who goes on with a plan by itself. `undefined` where there is none. */
+  async read(tenant: string, planId: string, version?: number) {
+    const stored = await this.#options.store.readPlan(tenant, planId, version);
+    return stored === undefined ? undefined : { plan: versionFrom(stored), executionId: stored.executionId };
   }
 
   /**
@@ -372,7 +378,7 @@ function bodyOf(version: PlanVersion): Uint8Array {
 }
 
 function viewOf(version: PlanVersion, executionState: string | undefined, executionId: string): PlanView {
-  return { version, state: executionState ?? (canRun(version) ? "ready" : "invalid"), executionId };
+  return { version, state: executionState ?? (isRunnable(version) ? "ready" : "invalid"), executionId };
 }
 
 /** There is none, or it is somebody else's. */

@@ -1,6 +1,6 @@
 import { AgentError } from "../chat/error.ts";
 import type { Message } from "../chat/message.ts";
-import type { MissingFunction, PlanDraft, PlanProblem } from "../chat/plan.ts";
+import type { PlanDraft, PlanProblem } from "../chat/plan.ts";
 import type { Budget } from "../chat/request.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { type AskMeans, askModel } from "../session/ask-model.ts";
@@ -8,7 +8,7 @@ import { type SpentBudget, spentOf } from "../session/budgets.ts";
 import type { Model } from "../session/models.ts";
 import type { PlanCheck, PlanFunctions } from "./check-plan.ts";
 import { offeredFunctions } from "./offered-functions.ts";
-import { planFromAnswer, planSchema } from "./plan-schema.ts";
+import { type PlanAnswer, planFromAnswer, planSchema } from "./plan-schema.ts";
 import { plannerPrompt } from "./planner-prompt.ts";
 
 /** What a plan is wanted for. */
@@ -88,15 +88,18 @@ export async function writePlan(wish: PlanWish, options: WritePlanOptions, signa
       if (limit.aborted) return endedBy(outOfTime(maxMs));
       throw reply.error;
     }
-    const answer = reply.ok
-      ? planFromAnswer(reply.value, wish.requirement)
-      : { ok: false as const, faults: [`the answer ${reply.fault}`] };
+    // What doesn't fit the schema is read all the same: that says more precisely what is wrong, or takes it.
+    const answer: PlanAnswer =
+      reply.ok || reply.value !== undefined
+        ? planFromAnswer(reply.value, wish.requirement)
+        : { ok: false, faults: [`the answer ${reply.fault}`] };
     let faults: readonly string[];
     if (answer.ok) {
       const written = { draft: answer.draft, ...(await options.check(answer.draft)), usage, model: reply.model };
-      if (best === undefined || faultCount(written) <= faultCount(best)) best = written;
-      if (faultCount(written) === 0) return written;
-      faults = faultsOf(written);
+      const errors = errorsOf(written);
+      if (best === undefined || errors.length <= errorsOf(best).length) best = written;
+      if (errors.length === 0) return written;
+      faults = errors.map(problemWords);
     } else {
       fault = answer.faults.slice(0, 5).join("; ");
       faults = answer.faults;
@@ -125,26 +128,9 @@ function outOfTime(maxMs: number): SpentBudget {
   return { reason: "BUDGET_DURATION", message: `writing a plan may take ${maxMs} ms, and they are over` };
 }
 
-/** Whether a plan can run as far as the check knows. */
-export function canRun({ missingFunctions, problems }: PlanCheck): boolean {
-  return missingFunctions.length === 0 && problems.every(({ severity }) => severity !== "error");
-}
-
-function faultCount({ missingFunctions, problems }: PlanCheck): number {
-  return missingFunctions.length + problems.filter(({ severity }) => severity === "error").length;
-}
-
-function faultsOf({ missingFunctions, problems }: PlanCheck): string[] {
-  return [...missingFunctions.map(missingWords), ...problems.filter(isError).map(problemWords)];
-}
-
-function isError({ severity }: PlanProblem): boolean {
-  return severity === "error";
-}
-
-function missingWords({ name, stepIds }: MissingFunction): string {
-  const steps = stepIds.length === 1 ? `step ${stepIds[0]} calls it` : `steps ${stepIds.join(", ")} call it`;
-  return `There is no function ${JSON.stringify(name)}, and ${steps}. Call only functions of the list.`;
+/** Of functions that are missing there is a problem too. */
+function errorsOf({ problems }: PlanCheck): readonly PlanProblem[] {
+  return problems.filter(({ severity }) => severity === "error");
 }
 
 function problemWords({ stepId, field, code, message: words }: PlanProblem): string {

@@ -47,6 +47,8 @@ export type ModelReply =
       readonly error: AgentError;
       /** What is wrong with an answer in the wrong form, as the end of a sentence that begins with `the answer`. */
       readonly fault?: string;
+      /** What the answer says, where it is JSON in the wrong form. */
+      readonly value?: unknown;
       /** The answer, where there is one. */
       readonly text: string;
       /** Who was asked last, as `provider/model`; empty where there was nobody to ask. */
@@ -93,7 +95,7 @@ export async function askModel(question: ModelQuestion, means: AskMeans, signal:
         `${name} gave no answer in the form that was asked for: it ${read.what}`,
         { detail: { retryable: true, provider: model.provider } },
       );
-      return { ok: false, error, fault: read.what, text, model: name, usage };
+      return { ok: false, error, fault: read.what, value: read.value, text, model: name, usage };
     }
   }
   return { ok: false, ...failed, usage };

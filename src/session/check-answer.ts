@@ -35,7 +35,8 @@ export function answerFault(state: SessionState, turn: TurnState, finishReason: 
 
 export type ReadAnswer =
   | { readonly ok: true; readonly value: unknown }
-  | ({ readonly ok: false; readonly isJson: boolean } & AnswerFault);
+  /** `value` is what it says where it is JSON, else undefined. */
+  | ({ readonly ok: false; readonly isJson: boolean; readonly value: unknown } & AnswerFault);
 
 /**
  * Reads the text of an answer that was to be JSON.
@@ -46,16 +47,18 @@ export function readJsonAnswer(text: string, schema: string): ReadAnswer {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    if (text.trim() === "") return { ok: false, isJson: false, what: "is empty", isRepairable: true };
+    const none = { ok: false, isJson: false, value, isRepairable: true } as const;
+    if (text.trim() === "") return { ...none, what: "is empty" };
     const why = error instanceof Error ? error.message.slice(0, 200) : "unreadable";
-    return { ok: false, isJson: false, what: `is no JSON (${why})`, isRepairable: true };
+    return { ...none, what: `is no JSON (${why})` };
   }
   const check = checkValue(schema, value, Buffer.byteLength(text), words);
   if (check.ok) return { ok: true, value };
   const { fault, problems } = check;
+  const misfit = { ok: false, isJson: true, value } as const;
   return fault === "value" || fault === "depth"
-    ? { ok: false, isJson: true, what: `does not fit the schema: ${problems}`, isRepairable: true }
-    : { ok: false, isJson: true, what: `can't be checked with the schema, which ${problems}`, isRepairable: false };
+    ? { ...misfit, what: `does not fit the schema: ${problems}`, isRepairable: true }
+    : { ...misfit, what: `can't be checked with the schema, which ${problems}`, isRepairable: false };
 }
 
 /** What the model is told of an answer in the wrong form. */
