@@ -21,7 +21,9 @@ export type ParsedReference =
 
 const maxReferenceLength = 1000;
 const maxPathLength = 64;
-const maxFilledBytes = 1024 * 1024;
+const maxTextCharacters = 1024 * 1024;
+/** Of all that the references of one JSON text give, as JSON text. */
+const maxGivenCharacters = 8 * 1024 * 1024;
 const forms = 'write step.<id>.result, input, item or index, and then members as .name, [0] or ["odd name"]';
 
 /**
@@ -117,10 +119,20 @@ export function referencesInText(text: string): ReferencesFound {
 /**
  * The value of a JSON text with its references filled in, each with its type. Blank text is `{}`. A path into nothing is
  * null. Whole numbers beyond 2^53 lose digits, as everywhere in JSON values.
- * @throws {PlanValueError} where the text is no JSON or a reference can't be read.
+ * @throws {PlanValueError} where the text is no JSON, a reference can't be read or all of them together give more than 8 MiB.
  */
 export function resolveParameters(jsonText: string, scope: PlanScope): unknown {
-  return filled(parsedJson(jsonText), scope);
+  const lengths = new Map<unknown, number>();
+  let given = 0;
+  return filled(parsedJson(jsonText), (text) => {
+    const value = referencedValue(referenceOf(text), scope);
+    const length = lengths.get(value) ?? JSON.stringify(value).length;
+    lengths.set(value, length);
+    given += length;
+    if (given > maxGivenCharacters)
+      throw new PlanValueError(`the references give more than ${maxGivenCharacters} characters; refer to less`);
+    return value;
+  });
 }
 
 /**
@@ -135,8 +147,8 @@ export function resolveText(text: string, scope: PlanScope): string {
     const value = referencedValue(referenceOf(inner), scope);
     result += unescaped(text.slice(end, start)) + (typeof value === "string" ? value : JSON.stringify(value));
     end = start + length;
-    if (result.length > maxFilledBytes)
-      throw new PlanValueError(`the text has more than ${maxFilledBytes} characters with its references filled in`);
+    if (result.length > maxTextCharacters)
+      throw new PlanValueError(`the text has more than ${maxTextCharacters} characters with its references filled in`);
   }
   return result + unescaped(text.slice(end));
 }
@@ -174,12 +186,12 @@ function within(value: unknown, path: readonly (string | number)[]): unknown {
   return current;
 }
 
-function filled(value: unknown, scope: PlanScope): unknown {
+function filled(value: unknown, read: (reference: string) => unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map((inner) => filled(inner, scope));
+  if (Array.isArray(value)) return value.map((inner) => filled(inner, read));
   const text = referenceTextOf(value);
-  if (text !== undefined) return referencedValue(referenceOf(text), scope);
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, filled(inner, scope)]));
+  if (text !== undefined) return read(text);
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, filled(inner, read)]));
 }
 
 /** The text of an object that is a reference: exactly the one key `ref`, with a text. */

@@ -65,7 +65,7 @@ test("any plan is the same after YAML", () => {
       assert.deepEqual(planFromYaml(yaml), draft);
       assert.equal(planToYaml(planFromYaml(yaml)), yaml);
     }),
-    { numRuns: 150 },
+    { numRuns: 80 },
   );
 });
 

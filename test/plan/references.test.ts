@@ -114,6 +114,13 @@ test("texts have references of their own", () => {
   assert.throws(() => resolveText(`\${input}\${input}`, long), /more than/);
 });
 
+test("what references give has a bound", () => {
+  const long = { ...scope, input: ["x".repeat(100_000)] };
+  const many = (count: number) => JSON.stringify(Array.from({ length: count }, () => ({ ref: "input" })));
+  assert.equal(JSON.stringify(resolveParameters(many(80), long)).length > 8_000_000, true);
+  assert.throws(() => resolveParameters(many(90), long), /give more than 8388608 characters/);
+});
+
 test("JSON without references stays as it is, whatever its members are called", () => {
   const key = fc.oneof(fc.string(), fc.constantFrom("__proto__", "constructor", "toString"));
   const { value } = fc.letrec((tie) => ({
