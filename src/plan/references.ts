@@ -179,8 +179,8 @@ function within(value: unknown, path: readonly (string | number)[]): unknown {
     if (Array.isArray(current)) {
       if (typeof key !== "number") return null;
       current = current[key];
-    } else if (typeof current === "object" && current !== null && Object.hasOwn(current, key)) {
-      current = Object.entries(current).find(([name]) => name === String(key))?.[1];
+    } else if (typeof current === "object" && current !== null) {
+      current = Object.getOwnPropertyDescriptor(current, key)?.value;
     } else return null;
   }
   return current;
