@@ -1,3 +1,4 @@
+import { basename } from "node:path";
 import { pathToFileURL } from "node:url";
 import {
   Client,
@@ -82,6 +83,7 @@ export class McpConnection {
     const secrets: string[] = [];
     const transport = transportOf(server, environment, secrets);
     const isProgram = server.transport.type === "stdio";
+    const cwd = server.transport.type === "stdio" ? server.transport.cwd : undefined;
     const client = new Client(
       { name: "codeagent", version: environment.version },
       {
@@ -91,7 +93,9 @@ export class McpConnection {
       },
     );
     if (isProgram) {
-      const roots = [{ uri: pathToFileURL(environment.workspace).href, name: "workspace" }];
+      // Some take the root they are told for the only folder they work in, whatever their arguments name.
+      const root = cwd ?? environment.workspace;
+      const roots = [{ uri: pathToFileURL(root).href, name: cwd === undefined ? "workspace" : basename(root) }];
       client.setRequestHandler("roots/list", () => ({ roots }));
     }
     client.onclose = onClose;

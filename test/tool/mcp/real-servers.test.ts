@@ -50,6 +50,7 @@ describe("servers of the npm packages", () => {
     http = await startHttpServer(port);
     const servers = {
       everything: { command: node, args: [serverProgram("everything"), "stdio"] },
+      elsewhere: { command: node, args: [serverProgram("filesystem"), "."], cwd: "/usr" },
       remote: { url: `http://127.0.0.1:${port}/mcp` },
       files: {
         command: node,
@@ -73,6 +74,7 @@ describe("servers of the npm packages", () => {
     assert.deepEqual(
       views.map(({ server, state, error }) => [server.name, state, error]),
       [
+        ["elsewhere", "ready", ""],
         ["everything", "ready", ""],
         ["files", "ready", ""],
         ["memory", "ready", ""],
@@ -115,6 +117,9 @@ describe("servers of the npm packages", () => {
   test("a program is told its root, a server elsewhere nothing of our files", async () => {
     const roots = await call("mcp__everything__get-roots-list");
     assert.ok(roots.output.includes(`file://${started.folder}`), roots.output);
+    const elsewhere = await call("mcp__elsewhere__list_allowed_directories");
+    assert.match(elsewhere.output, /\/usr$/, "where the configuration has it work");
+    assert.ok(!elsewhere.output.includes(started.folder));
     assert.ok(!started.servers.views().some(({ toolNames }) => toolNames.includes("mcp__remote__get-roots-list")));
   });
 
