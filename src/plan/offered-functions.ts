@@ -75,7 +75,7 @@ function shortened(text: string): string {
 function scoresOf(definitions: readonly FunctionDefinition[], wanted: ReadonlySet<string>): number[] {
   const words = definitions.map(({ name, description }) => ({
     name: wordsOf(name),
-    description: wordsOf(description),
+    description: wordsOf(shortened(description)),
   }));
   const counts = new Map<string, number>();
   for (const { name, description } of words)

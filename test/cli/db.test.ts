@@ -5,6 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { createClient } from "@connectrpc/connect";
+import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 
@@ -29,11 +31,14 @@ function db(folder: string, words: readonly string[], env: Record<string, string
 
 /** A data directory with sessions of all kinds of content in it. */
 async function filled(context: TestContext, dataDir: string) {
-  const { app, client } = await startTestApp(context, { dataDir });
+  const { app, client, transport } = await startTestApp(context, { dataDir });
   await client.createSession({ sessionId: "one", title: "with a title", metadata: { key: "wörth" } });
   await client.generate({ sessionId: "one", messages: [user("hello")], requestId: "first" });
   await client.forkSession({ sessionId: "one", newSessionId: "two" });
   await client.generate({ sessionId: "two", messages: [user("x".repeat(300_000))] });
+  const plans = createClient(PlanService, transport);
+  const { id } = await plans.createPlan({ requirement: "Nothing.", plan: { goal: "Nothing happens." } });
+  await plans.refinePlan({ planId: id, plan: { goal: "Nothing at all happens." } });
   await app.close();
 }
 
@@ -56,7 +61,7 @@ test("what is exported from SQLite is the same after a way through PostgreSQL, a
   assert.match(first ?? "", /x{1000}|base64/);
   assert.equal(second, first);
   assert.equal(third, first);
-  const { client } = await startTestApp(context, { flags: { database_url: url } });
+  const { client, transport } = await startTestApp(context, { flags: { database_url: url } });
   const again = await client.generate({ sessionId: "one", messages: [user("hello")], requestId: "first" });
   assert.equal(
     again.lastSeq,
@@ -65,6 +70,10 @@ test("what is exported from SQLite is the same after a way through PostgreSQL, a
   );
   const next = await client.generate({ sessionId: "two", messages: [user("and now?")] });
   assert.equal(next.finishReason, "stop");
+  const plans = createClient(PlanService, transport);
+  const [plan] = (await plans.listPlans({})).plans;
+  assert.deepEqual([plan?.version, plan?.goal], [2, "Nothing at all happens."]);
+  assert.equal((await plans.getPlan({ planId: plan?.id ?? "", version: 1 })).goal, "Nothing happens.");
 });
 
 test("an export that was changed or cut, and a store that is not empty, are refused with nothing taken over", async (context) => {

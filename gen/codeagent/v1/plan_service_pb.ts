@@ -1686,7 +1686,7 @@ export type RefinePlanRequest = Message<"codeagent.v1.RefinePlanRequest"> & {
   version?: number | undefined;
 
   /**
-   * What to change, in the caller's words. Needed unless `plan` is given.
+   * What to change, in the caller's words. Needed unless `plan` is given, and to be empty then.
    *
    * @generated from field: string feedback = 3;
    */
@@ -1742,7 +1742,7 @@ export type RefinePlanRequestJson = {
   version?: number;
 
   /**
-   * What to change, in the caller's words. Needed unless `plan` is given.
+   * What to change, in the caller's words. Needed unless `plan` is given, and to be empty then.
    *
    * @generated from field: string feedback = 3;
    */
