@@ -4,6 +4,7 @@ import type { ResolvedPath } from "./real-path.ts";
 import { type CommandLine, everyCommand, type RunCommand } from "./shell/command-line.ts";
 import { coveredWords, isAbout, isMentioned, whyNotCovered } from "./shell/command-rule.ts";
 import type { ShellRedirection } from "./shell/parse-shell.ts";
+import { riskOf } from "./shell/risky-options.ts";
 
 const mostPartsNamed = 100;
 const harmlessFiles: ReadonlySet<string> = new Set([
@@ -58,6 +59,10 @@ export function judgeCommandLine(
     for (const redirection of node.redirections) judgeRedirection(redirection, node);
     const unknown = node.hides ?? node.sets;
     if (restricting.length > 0 && unknown !== undefined) add(node.text, hidden(judge, text, unknown));
+    else if (restricting.length > 0 && mayRunMore(node, moves)) {
+      const named = mentioned(judge, node.text);
+      if (named !== undefined) add(node.text, named);
+    }
     for (const named of namedPaths(judge, node, pathOf)) add(named.subject, named);
     for (const inner of node.runs) judgeNode(inner, covers);
   };
@@ -157,14 +162,24 @@ function inDoubt(judge: Judge, doubt: string, isRestricted = false): Judgement {
 
 /** A command that is denied may hide in what can't be told: where it is named the rule holds, else somebody is asked. */
 function hidden(judge: Judge, text: string, doubt: string): Judgement {
-  const named = judge.byRules(
-    ({ command }, decision) => decision !== "allow" && command !== undefined && isMentioned(command, text),
-  );
+  const named = mentioned(judge, text);
   if (named !== undefined) return named;
   const byMode = judge.byMode();
   if (byMode.decision === "deny") return byMode;
   const explanation = `some commands are restricted, and not all that it does can be told: ${doubt}`;
   return { decision: "ask", rule: "", ruleSource: "mode", explanation };
+}
+
+/** Whether a program may run what its options say, or words that are not known to be a command. */
+function mayRunMore(node: RunCommand, moves: boolean): boolean {
+  return (node.carries && node.runs.length === 0) || riskOf(node, 1, moves) !== undefined;
+}
+
+/** The rule about a command that is denied or asked for, where its words stand in a text. */
+function mentioned(judge: Judge, text: string): Judgement | undefined {
+  return judge.byRules(
+    ({ command }, decision) => decision !== "allow" && command !== undefined && isMentioned(command, text),
+  );
 }
 
 function restrictsPaths(judge: Judge): boolean {

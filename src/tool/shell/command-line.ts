@@ -1,6 +1,14 @@
 import { posix } from "node:path";
 import { parseShell, type ShellAssignment, type ShellText, type ShellWord, type SimpleCommand } from "./parse-shell.ts";
-import { interpreterOf, isPowerfulVariable, otherShells, shells, type Wrapper, wrappers } from "./wrappers.ts";
+import {
+  interpreterOf,
+  isPowerfulVariable,
+  otherShells,
+  shells,
+  starters,
+  type Wrapper,
+  wrappers,
+} from "./wrappers.ts";
 
 /** A simple command and what it runs in its turn. */
 export interface RunCommand extends SimpleCommand {
@@ -133,7 +141,7 @@ function unwrap(program: string, command: SimpleCommand, inner: Inner): Unwrappe
   }
   switch (program) {
     case "eval":
-      return { runs: inner.text(joined(words.slice(1))), harmless: true };
+      return { runs: inner.text(joined(words.slice(first?.text === "--" ? 2 : 1))), harmless: true };
     case "source":
     case ".":
       return { hides: "it runs a file" };
@@ -164,6 +172,9 @@ function unwrap(program: string, command: SimpleCommand, inner: Inner): Unwrappe
     case "nawk":
     case "original-awk":
       return isPlainAwk(words) ? {} : { hides: "its program may run commands" };
+    case "sqlite3":
+      if (words.some(({ text }) => sqliteCommand.test(text))) return { hides: codeInLine };
+      break;
     case "command":
       if (first?.text === "-v" || first?.text === "-V") return {};
       break;
@@ -186,9 +197,13 @@ function unwrap(program: string, command: SimpleCommand, inner: Inner): Unwrappe
       break;
   }
   if (program === "env" && words.some(isSplitString)) return unwrapSplitString(words, inner);
+  if (starters.has(program)) return { hides: "it may start what its arguments say", carries: true };
   const wrapper = Object.hasOwn(wrappers, program) ? wrappers[program] : undefined;
-  if (wrapper !== undefined) return unwrapWrapper(wrapper, command, inner);
   const interpreter = interpreterOf(program);
+  if (wrapper !== undefined) {
+    const unwrapped = unwrapWrapper(wrapper, command, inner);
+    if (interpreter === undefined || unwrapped.carries === true) return unwrapped;
+  }
   return interpreter === undefined ? {} : unwrapInterpreter(interpreter, command, inner);
 }
 
@@ -312,6 +327,8 @@ function unwrapWrapper(wrapper: Wrapper, command: SimpleCommand, inner: Inner): 
     }
   }
   const found = commandWithin(wrapper, words);
+  if (wrapper.assigns === true && words.some(({ text }) => /^[^-=][^=]*[^\w=][^=]*=/.test(text)))
+    inner.doubt("it sets a variable that a shell may take for a function");
   if (found === undefined) {
     if (words.some((word) => !word.literal)) inner.doubt("the name of a command is only known when it runs");
     return { carries: true, unclear: true };
@@ -369,6 +386,11 @@ function commandWithin(wrapper: Wrapper, words: readonly ShellWord[]) {
 }
 
 const codeInLine = "it runs code that is written in the line";
+/** Beginnings of the commands of sqlite3 that run, read or write something else than the database. */
+const sqliteCommand = /^\s*\.(sh|sy|o|imp|lo|re|ex|cl|sa|b|ar|cd)/;
+/** Modules of Python that run what their arguments say. */
+const codeModules: ReadonlySet<string> = new Set(["timeit", "pdb", "code", "asyncio", "doctest"]);
+const readsInput = /^(-|\/dev\/stdin|\/dev\/fd\/\d+|\/proc\/[^/]+\/fd\/\d+)$/;
 
 function unwrapInterpreter(
   { code, valued = "" }: NonNullable<ReturnType<typeof interpreterOf>>,
@@ -380,8 +402,13 @@ function unwrapInterpreter(
     const { text, start, literal } = words[at] ?? nothing;
     if (!literal && start === "") return { hides: "it is given words that are only known when it runs" };
     if (text === "eval" || /^--?(eval|print|execute|command|run|cmd)\b/.test(text)) return { hides: codeInLine };
+    if (/(^|=)data:/.test(text) || /^\+\D/.test(text)) return { hides: codeInLine };
+    if (text === "--check-hash-based-pycs") at++;
+    const [, inOne = ""] = /^-[A-Za-z]*?m(\w*)$/.exec(text) ?? [];
+    if (text.startsWith("-") && codeModules.has(inOne === "" ? (words[at + 1]?.text ?? "") : inOne))
+      return { hides: codeInLine };
     if (/^--?(version|help|v|V|h|m)$/.test(text) || text.startsWith("--check")) quiet = true;
-    if (text === "-") break;
+    if (readsInput.test(text)) break;
     if (!text.startsWith("-")) return {};
     if (text.startsWith("--")) continue;
     if ([...text.slice(1)].some((letter) => code.includes(letter))) return { hides: codeInLine };

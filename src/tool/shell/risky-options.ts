@@ -108,6 +108,7 @@ const risks: Readonly<Record<string, Risk>> = {
       "dns",
       "doh",
     ],
+    form: /^(-\w*H|--header=?)?@/,
   },
   wget: {
     short: "OoaeiP",
@@ -176,6 +177,7 @@ const risks: Readonly<Record<string, Risk>> = {
   nc: { short: "ecl", long: ["exec", "sh-exec", "lua-exec"] },
   ncat: { short: "ecl", long: ["exec", "sh-exec", "lua-exec"] },
   nmap: { short: "o", long: ["script", "datadir", "resume"] },
+  strace: { form: /^(-\w*o|--output=)?[|!]/ },
   tcpdump: { short: "zwrF" },
   openssl: { form: /^-+(out|engine|provider|provider-path|config|writerand|keyout|CAserial|rand)/ },
   yq: { short: "is", long: ["inplace", "in-place", "split"] },

@@ -117,8 +117,6 @@ export const wrappers: Readonly<Record<string, Wrapper>> = {
   "ld-linux-aarch64.so.1": {},
   "ld-linux.so.2": {},
   "ld-musl-x86_64.so.1": {},
-  at: {},
-  batch: {},
   npx: { valued: "pc", plain: "yq", long: ["yes", "package=", "call="], textOption: "c" },
   bunx: {},
   uvx: {},
@@ -172,7 +170,17 @@ export const otherShells: ReadonlySet<string> = new Set([
   "powershell",
   "xonsh",
   "cmd.exe",
+  "yash",
+  "ksh93",
 ]);
+
+/** Programs with a language of their own for what they start, in their arguments or in what they read. */
+export const starters: ReadonlySet<string> = new Set(
+  (
+    "tmux screen xterm gnome-terminal konsole alacritty kitty adb vagrant ansible lxc machinectl socat ftp lftp mail mailx " +
+    "mutt at batch crontab newgrp sg capsh ssh-agent choom uclampset logsave aa-exec runcon cgexec s6-setuidgid setuidgid run-parts"
+  ).split(" "),
+);
 
 /** Interpreters, each with the options that are followed by code. */
 export const interpreters: Readonly<Record<string, { readonly code: string; readonly valued?: string }>> = {
@@ -207,7 +215,17 @@ export const interpreters: Readonly<Record<string, { readonly code: string; read
   ed: { code: "" },
   emacs: { code: "" },
   m4: { code: "" },
-  dc: { code: "" },
+  dc: { code: "e" },
+  ipython: { code: "c" },
+  julia: { code: "eE" },
+  R: { code: "e" },
+  octave: { code: "" },
+  ghc: { code: "e" },
+  raku: { code: "e" },
+  guile: { code: "c" },
+  sbcl: { code: "" },
+  racket: { code: "e" },
+  swift: { code: "e" },
 };
 
 /** `python3.12` is `python`. */
