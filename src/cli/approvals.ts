@@ -48,6 +48,11 @@ export class Approvals {
       });
   }
 
+  /** Waits until what was opened so far has been asked for. */
+  async settled(): Promise<void> {
+    await this.#last;
+  }
+
   /** A task that a session handed over waits for an answer: it is asked for here too. */
   taskWaits(sessionId: string): void {
     this.#searches = this.#searches

@@ -8,6 +8,7 @@ import type { LoginFlags, LogoutFlags } from "./login.ts";
 import type { McpFlags } from "./mcp.ts";
 import type { AddMcpServerFlags, McpServersFlags } from "./mcp-servers.ts";
 import type { ModelsFlags } from "./models.ts";
+import type { CreatePlanFlags, EditPlanFlags, ListPlansFlags, RunPlanFlags, ShowPlanFlags } from "./plan.ts";
 import type { RunFlags } from "./run.ts";
 import type { AddScheduleFlags, SchedulesFlags } from "./schedules.ts";
 import { takeSecrets } from "./secrets.ts";
@@ -33,6 +34,8 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .description("An LLM coding agent as a service")
     .version(version)
     .showHelpAfterError("(--help shows what there is)")
+    // So that an option of a command may have the name of one of the program: `plan show --version`.
+    .enablePositionalOptions()
     .exitOverride();
   // The code of a command is loaded when it is called, so that a server starts without that of the others.
   withServerFlags(program.command("serve"))
@@ -152,6 +155,49 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .option("--json", "one JSON line for each run")
     .action(async (id: string, flags: SchedulesFlags) => {
       exitCode = await (await import("./schedules.ts")).showRuns(id, flags, taken);
+    });
+  const plan = program.command("plan").description("plans: steps over the tools that run the same way each time");
+  withConnectionFlags(plan.command("create [requirement]"))
+    .description('have a plan made for a requirement, "-" reads it from stdin; or take one over with --file')
+    .option("--session <id>", "over the tools and under the rules of this session")
+    .option("--file <plan.yaml>", "take this plan over instead of asking a model")
+    .option("--context <text>", "what the model that writes the plan should know besides")
+    .option("--json", "the plan as one JSON line")
+    .action(async (requirement: string | undefined, flags: CreatePlanFlags) => {
+      exitCode = await (await import("./plan.ts")).createPlan(requirement, flags, taken);
+    });
+  withConnectionFlags(plan.command("show <id>"))
+    .description("show the steps of one, and what keeps it from running")
+    .option("--version <number>", "this version (the newest)")
+    .option("--yaml", "as YAML, to be changed and taken over again")
+    .option("--json", "as one JSON line")
+    .action(async (id: string, flags: ShowPlanFlags) => {
+      exitCode = await (await import("./plan.ts")).showPlan(id, flags, taken);
+    });
+  withConnectionFlags(plan.command("run <id-or-file>"))
+    .description("run one, or one from a YAML file, and show it as it goes")
+    .option("--version <number>", "this version (the newest)")
+    .option("--session <id>", "for a file: over the tools and under the rules of this session")
+    .option("--input <json>", "the values it asks for, as a JSON object")
+    .option("--input-file <file>", "a file with them")
+    .option("--follow <execution>", "go on with showing this execution instead of beginning one")
+    .option("--json", "one JSON line for each event")
+    .option("--yes", "approve what its steps ask for; without it and without a terminal that is denied")
+    .action(async (given: string, flags: RunPlanFlags) => {
+      exitCode = await (await import("./plan.ts")).runPlan(given, flags, taken);
+    });
+  withConnectionFlags(plan.command("edit <id>"))
+    .description("make its next version in $EDITOR, or from a file")
+    .option("--file <plan.yaml>", "take this text over instead of opening an editor")
+    .action(async (id: string, flags: EditPlanFlags) => {
+      exitCode = await (await import("./plan.ts")).editPlan(id, flags, taken);
+    });
+  withConnectionFlags(plan.command("ls"))
+    .description("list them, newest first")
+    .option("--session <id>", "only those of this session")
+    .option("--json", "one JSON line for each")
+    .action(async (flags: ListPlansFlags) => {
+      exitCode = await (await import("./plan.ts")).listPlans(flags, taken);
     });
   const skills = program.command("skills").description("instructions and scripts for kinds of tasks");
   withConnectionFlags(skills.command("ls"))

@@ -30,6 +30,11 @@ export async function written(stream: NodeJS.WriteStream): Promise<void> {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
 const steering = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
+/** A text with what could steer a terminal made visible. */
+export function withoutSteering(text: string): string {
+  return text.replaceAll("\r\n", "\n").replace(steering, "\u{fffd}");
+}
+
 /** A page on a stream; styled where the stream is a terminal that wants it. */
 export function pageOn(stream: NodeJS.WriteStream): Page {
   return createPage(
@@ -46,7 +51,7 @@ export function createPage(
   return {
     write(text, style) {
       if (text === "") return;
-      const shown = text.replaceAll("\r\n", "\n").replace(steering, "\u{fffd}");
+      const shown = withoutSteering(text);
       write(style === undefined ? shown : styled(shown, style));
       atLineStart = shown.endsWith("\n");
     },
