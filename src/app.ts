@@ -23,7 +23,9 @@ import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import type { Store } from "./log/store.ts";
 import { createMcpPath, type McpPath, mcpPath } from "./mcp-server/mcp-path.ts";
+import { Executions, storedPlans } from "./plan/executions.ts";
 import { Plans } from "./plan/plans.ts";
+import { planRunner } from "./plan/run-plan.ts";
 import type { ModelCatalog } from "./provider/model-catalog.ts";
 import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
 import { adminRight, originValues } from "./rpc/admin-right.ts";
@@ -35,9 +37,9 @@ import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
 import { mcpHandlers } from "./rpc/mcp.ts";
 import { modelHandlers } from "./rpc/models.ts";
-import { planExecutionsToCome } from "./rpc/not-yet.ts";
 import { OnceCalls } from "./rpc/once.ts";
 import { pendingRequestHandlers } from "./rpc/pending-requests.ts";
+import { planExecutionHandlers } from "./rpc/plan-executions.ts";
 import { planHandlers } from "./rpc/plans.ts";
 import { reflectionRoutes } from "./rpc/reflection.ts";
 import { scheduleHandlers } from "./rpc/schedules.ts";
@@ -181,6 +183,7 @@ export async function startApp({
         compactAtShare: config["compaction.at_share"],
         ...(windowTokens === 0 ? {} : { contextWindowTokens: windowTokens }),
       },
+      runPlan: planRunner({ plans: storedPlans(store), maxParallelSteps: config["plan.max_parallel_steps"] }),
       now,
       newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,
       report,
@@ -194,8 +197,12 @@ export async function startApp({
     });
     const schedules = new Schedules({ store, environment, sessions, defaultModel: config.model });
     undo.defer(() => schedules.stop());
+    const workspace = defaultWorkspace;
+    const { newId } = environment;
+    const executions = new Executions({ store, sessions, plans: storedPlans(store), workspace, newId });
     const maxRepairs = config["plan.max_repairs"];
-    const plans = new Plans({ store, environment, sessions, workspace: defaultWorkspace, maxRepairs });
+    const executionState = executions.state.bind(executions);
+    const plans = new Plans({ store, environment, sessions, workspace, maxRepairs, executionState });
     undo.defer(() => plans.stop());
     const health = createHealthRegistry();
     const stopping = new AbortController();
@@ -258,7 +265,10 @@ export async function startApp({
       router.service(SkillService, skillHandlers(sessions, once, skills));
       router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom, config["permissions.mode"]));
       router.service(McpService, mcpHandlers(mcpServers, once, adminRight(config.admin_api)));
-      router.service(PlanService, { ...planHandlers(plans, once), ...planExecutionsToCome });
+      router.service(PlanService, {
+        ...planHandlers(plans, once),
+        ...planExecutionHandlers(executions, once, stopping.signal, streamLimits),
+      });
       router.service(Health, healthService(health));
       reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
     };

@@ -207,6 +207,11 @@ export const settings = {
     2,
     "Times a model is told that its answer is not the JSON that was asked for.",
   ),
+  "plan.max_parallel_steps": setting(
+    integer(1, 1000),
+    8,
+    "Steps of one execution of a plan that run at the same time.",
+  ),
   "plan.max_repairs": setting(
     integer(0, 10),
     3,
@@ -411,6 +416,7 @@ export function readConfig(sources: ConfigSources): Config {
       settings["limits.connections_per_address"],
     ),
     "limits.max_answer_repairs": value("limits.max_answer_repairs", settings["limits.max_answer_repairs"]),
+    "plan.max_parallel_steps": value("plan.max_parallel_steps", settings["plan.max_parallel_steps"]),
     "plan.max_repairs": value("plan.max_repairs", settings["plan.max_repairs"]),
     admin_api: value("admin_api", settings.admin_api),
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),

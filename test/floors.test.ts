@@ -8,7 +8,8 @@ const floors: readonly (readonly string[])[] = [
   ["chat", "stream"],
   ["convert", "tool"],
   ["dialect", "skill", "log"],
-  ["session", "plan", "provider"],
+  ["session", "provider"],
+  ["plan"],
   ["rpc", "rest"],
   ["top", "server", "cli", "mcp-server"],
 ];

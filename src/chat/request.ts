@@ -1,4 +1,5 @@
 import type { Message } from "./message.ts";
+import type { PlanRun } from "./plan.ts";
 
 /** A function offered to a model. */
 export interface ToolDefinition {
@@ -79,6 +80,8 @@ export interface TurnRequest {
   readonly tools: readonly ToolDefinition[];
   /** Idempotency key; empty means none. */
   readonly requestId: string;
+  /** The turn executes this plan instead of asking a model; only the server itself asks for it. */
+  readonly plan?: PlanRun;
 }
 
 /** What a dialect encodes: one model call. */

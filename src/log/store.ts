@@ -183,6 +183,7 @@ export function heldUntil(deaths: number, nowMs: number): number | undefined {
 export const progressKinds: ReadonlySet<string> = new Set([
   "step-finished",
   "tool-finished",
+  "plan-step",
   "history-compacted",
   "turn-finished",
 ]);

@@ -30,6 +30,15 @@ export function controlChunk(
   return create(GenerateChunkSchema, { sessionId, turnId, event });
 }
 
+/** How events and control frames of one kind of stream are made. */
+export interface StreamFrames<Frame> {
+  ofRecord(record: LogRecord): Iterable<Frame>;
+  keepAlive(): Frame;
+  /** Events up to this one were pruned. */
+  resync(prunedSeq: number): Frame;
+  notice(notice: { readonly level: string; readonly code: string; readonly message: string }): Frame;
+}
+
 /**
  * Events as a client gets them, as many at a time as are ready, each made when it is taken; a `keep_alive` after every
  * `silenceMs` without one, a `resync` before events that follow a gap. Closes the reading when left.
@@ -40,16 +49,33 @@ export function controlChunk(
  * @param first is said before any event
  * @param signal ends the reading; the generator then throws the signal's reason
  */
-export async function* chunkBatches(
+export function chunkBatches(
   sessionId: string,
   reading: LogReading,
   signal: AbortSignal,
   limits: StreamLimits,
   first?: GenerateChunk,
 ): AsyncGenerator<Iterable<GenerateChunk>> {
+  const frames: StreamFrames<GenerateChunk> = {
+    ofRecord: (record) => [logRecordToProto(sessionId, record)],
+    keepAlive: () => controlChunk(sessionId, { case: "keepAlive", value: {} }),
+    resync: (prunedSeq) => resyncChunk(sessionId, prunedSeq),
+    notice: (value) => controlChunk(sessionId, { case: "notice", value }),
+  };
+  return frameBatches(reading, signal, limits, frames, first);
+}
+
+/** As `chunkBatches`, for streams of any kind of frames. */
+export async function* frameBatches<Frame>(
+  reading: LogReading,
+  signal: AbortSignal,
+  limits: StreamLimits,
+  frames: StreamFrames<Frame>,
+  first?: Frame,
+): AsyncGenerator<Iterable<Frame>> {
   const givingUp = new AbortController();
   const batches = reading.read(AbortSignal.any([signal, givingUp.signal]));
-  const pace = new ReaderPace(reading, limits, (error) => {
+  const pace = new ReaderPace(reading, limits, frames, (error) => {
     givingUp.abort(error);
     // Ends it where it waits for the reader; where it waits for events the signal does.
     batches.return(undefined).catch(() => undefined);
@@ -67,7 +93,7 @@ export async function* chunkBatches(
       });
       onSilence = undefined;
       if (result === "silence") {
-        yield pace.handing(sessionId, [], controlChunk(sessionId, { case: "keepAlive", value: {} }));
+        yield pace.handing([], frames.keepAlive());
         continue;
       }
       if (result.done) {
@@ -75,8 +101,8 @@ export async function* chunkBatches(
         return;
       }
       const batch = result.value;
-      if (isPruned(batch)) yield pace.handing(sessionId, [], resyncChunk(sessionId, batch.prunedSeq));
-      else yield pace.handing(sessionId, batch);
+      if (isPruned(batch)) yield pace.handing([], frames.resync(batch.prunedSeq));
+      else yield pace.handing(batch);
       pace.throwIfSlow();
       next = batches.next();
     }
@@ -88,9 +114,10 @@ export async function* chunkBatches(
 }
 
 /** Watches how one reader takes what it is handed. */
-class ReaderPace {
+class ReaderPace<Frame> {
   readonly #reading: LogReading;
   readonly #limits: StreamLimits;
+  readonly #frames: StreamFrames<Frame>;
   readonly #giveUp: (error: AgentError) => void;
   readonly #timer: NodeJS.Timeout | undefined;
   /** Counts what was taken, so that standing still shows. */
@@ -103,23 +130,29 @@ class ReaderPace {
   #lastSeq = 0;
   #slow: AgentError | undefined;
 
-  constructor(reading: LogReading, limits: StreamLimits, giveUp: (error: AgentError) => void) {
+  constructor(
+    reading: LogReading,
+    limits: StreamLimits,
+    frames: StreamFrames<Frame>,
+    giveUp: (error: AgentError) => void,
+  ) {
     this.#reading = reading;
     this.#limits = limits;
+    this.#frames = frames;
     this.#giveUp = giveUp;
     this.#timer =
       limits.slowReaderMs === 0 ? undefined : setInterval(() => void this.#look(), Math.ceil(limits.slowReaderMs / 2));
   }
 
   /** What was read, one by one. @throws {AgentError} when the reader comes back after it was given up. */
-  *handing(sessionId: string, records: readonly LogRecord[], control?: GenerateChunk): Generator<GenerateChunk> {
+  *handing(records: readonly LogRecord[], control?: Frame): Generator<Frame> {
     if (control !== undefined) yield* this.#hand(control);
     for (const record of records) {
       this.#lastSeq = record.seq;
-      yield* this.#hand(logRecordToProto(sessionId, record));
+      for (const frame of this.#frames.ofRecord(record)) yield* this.#hand(frame);
       if (!this.#isWarned) {
         this.#isWarned = true;
-        yield controlChunk(sessionId, { case: "notice", value: slowReaderNotice(this.#limits) });
+        yield this.#frames.notice(slowReaderNotice(this.#limits));
       }
     }
   }
@@ -132,7 +165,7 @@ class ReaderPace {
     clearInterval(this.#timer);
   }
 
-  *#hand(chunk: GenerateChunk): Generator<GenerateChunk> {
+  *#hand(chunk: Frame): Generator<Frame> {
     this.#isHanding = true;
     yield chunk;
     this.#isHanding = false;

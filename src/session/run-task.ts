@@ -77,6 +77,14 @@ export async function cancelTasks(session: RunningSession, turn: TurnState): Pro
   }
 }
 
+/** Ends the task of one call. */
+export async function cancelTask(session: RunningSession, turn: TurnState, toolCallId: string): Promise<void> {
+  const { sessions } = session.environment;
+  if (sessions === undefined || !session.isKept) return;
+  const sessionId = taskSessionId(session, turn, toolCallId);
+  await cancel(session, sessions, principalOf(session, turn), sessionId, "");
+}
+
 /** The session of the giver was deleted. */
 async function isGone(session: RunningSession, turn: TurnState, sessions: TaskSessions): Promise<boolean> {
   if (!session.isKept) return false;
@@ -217,7 +225,8 @@ async function runOneOff(
   return toolFailure("the task broke off");
 }
 
-async function* recordsOf(batches: AsyncIterable<LogBatch>): AsyncGenerator<LogRecord> {
+/** The records of a reading, without what was pruned. */
+export async function* recordsOf(batches: AsyncIterable<LogBatch>): AsyncGenerator<LogRecord> {
   for await (const batch of batches) if (!isPruned(batch)) yield* batch;
 }
 
@@ -303,7 +312,7 @@ function unlessNotFound(error: unknown): undefined {
 }
 
 /** @throws the reason of the signal, as soon as it has one. */
-async function aborted(signal: AbortSignal): Promise<never> {
+export async function aborted(signal: AbortSignal): Promise<never> {
   for (;;) {
     signal.throwIfAborted();
     await wait(longestWaitMs, undefined, { signal }).catch(() => undefined);

@@ -2,8 +2,11 @@ import { AgentError } from "../chat/error.ts";
 import type { FinishReason } from "../chat/finish-reason.ts";
 import type { LogEvent, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
+import type { PlanOutcome, PlanStepChange } from "../chat/plan.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { toolFailure } from "../chat/tool-result.ts";
+import type { Usage } from "../chat/usage.ts";
+import type { FunctionIndex } from "../tool/function-index.ts";
 import type { FunctionSets } from "../tool/function-sets.ts";
 import type { ServerPermissions } from "../tool/permission.ts";
 import { spentBudget } from "./budgets.ts";
@@ -70,15 +73,50 @@ export interface TurnEnvironment {
   readonly permissions: ServerPermissions;
   /** Where tasks are handed to; absent where they can't be. */
   readonly sessions?: TaskSessions;
+  /** Executes the plan of a turn that has one; absent where none can be. */
+  readonly runPlan?: RunPlan;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly newId: (prefix: string) => string;
   readonly report: (level: "info" | "warn" | "error", message: string, facts: Record<string, unknown>) => void;
 }
 
+/** A turn that executes a plan, as whoever executes it gets it. */
+export interface PlanWork {
+  readonly session: RunningSession;
+  readonly turn: TurnState;
+  readonly functions: FunctionIndex;
+  /** Aborts with the reason why the turn ends before its time, or why it is left as it is (`isLeft`). */
+  readonly signal: AbortSignal;
+  /**
+   * Brings into the log what was answered meanwhile, and sees whether the turn is to end; to be called before the plan waits.
+   * @throws where the answers can't be read: leave the turn as it is.
+   */
+  takeAnswers(): Promise<void>;
+}
+
+/** What executing a plan came to for now: it waits for an answer or a time, or it has ended and all but the end is recorded. */
+export type PlanProgress =
+  | { readonly type: "waits"; readonly untilMs: number }
+  | {
+      readonly type: "ended";
+      readonly finishReason: FinishReason;
+      readonly outcome: PlanOutcome;
+      readonly error?: TurnError;
+      /** Of all its models. */
+      readonly usage?: Usage;
+    };
+
+export type RunPlan = (work: PlanWork) => Promise<PlanProgress>;
+
 /** Ends the work of an owner without a word in the log: another process or a later start goes on with the turn. */
 export class StoppedError extends Error {
   override readonly name = "StoppedError";
+}
+
+/** Whether an error says that a turn is to be left as it is, for somebody to go on with it. */
+export function isLeft(error: unknown): boolean {
+  return error instanceof FencedError || error instanceof StoppedError || error instanceof UnreadAnswersError;
 }
 
 /** The inbox can't be read at the moment: the turn waits on, and whoever owns it has to come back to it. */
@@ -114,6 +152,10 @@ export interface RunningSession {
    * @throws {StoppedError} when it is to.
    */
   readonly checkpoint?: () => void;
+  /** Calls `onNews` when a command has come, until the returned function is called. Absent where answers are waited for. */
+  readonly watch?: (onNews: () => void) => () => void;
+  /** Why all is to be left at once as it is, also while a cancelled turn is being ended; undefined while nothing asks for it. */
+  readonly leaving?: () => Error | undefined;
   /** Inbox entries answered by the end of the turn. */
   readonly keysAnsweredAtEnd: (turnId: string) => readonly string[];
 }
@@ -165,11 +207,10 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   const timer = setTimeout(() => ending.abort(bound.error), bound.remainingMs);
   try {
     const functions = await environment.functions.current(session.config.workspace);
+    if (turn.plan !== undefined) return await runPlanTurn(session, turn, functions, ending.signal);
     let compactedStep = 0;
     for (;;) {
-      await takeAnswers(session, turn).catch((cause: unknown) => {
-        throw new UnreadAnswersError(cause);
-      });
+      await takeAnswersIfReadable(session, turn);
       ending.signal.throwIfAborted();
       session.checkpoint?.();
       const step = nextStep(state, environment.limits.maxSteps, sessionBudget(session));
@@ -230,15 +271,50 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   }
 }
 
+async function runPlanTurn(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  signal: AbortSignal,
+): Promise<WaitingTurn | undefined> {
+  const { runPlan, limits } = session.environment;
+  if (runPlan === undefined)
+    throw new AgentError("failed_precondition", "this server executes no plans", { reason: "NO_PLANS" });
+  const takeAnswers = () => takeAnswersIfReadable(session, turn);
+  const progress = await runPlan({ session, turn, functions, signal, takeAnswers });
+  if (progress.type === "waits") {
+    await session.writer.flushed();
+    return { wakeAtMs: Math.min(progress.untilMs, timeoutAtMs(turn, limits), Number.MAX_SAFE_INTEGER) };
+  }
+  const { finishReason, outcome, error, usage = turn.usage } = progress;
+  recordEnd(session, turn, {
+    type: "turn-finished",
+    finishReason,
+    steps: 0,
+    ...(usage === undefined ? {} : { usage }),
+    ...(error === undefined ? {} : { error }),
+    plan: outcome,
+  });
+  await session.writer.flushed();
+  return undefined;
+}
+
+async function takeAnswersIfReadable(session: RunningSession, turn: TurnState): Promise<void> {
+  await takeAnswers(session, turn).catch((cause: unknown) => {
+    throw new UnreadAnswersError(cause);
+  });
+}
+
 /** Brings into the log what was answered, and what nobody answered in time. */
 async function takeAnswers(session: RunningSession, turn: TurnState): Promise<void> {
   const open = openRequests(session.state);
-  if (open.length === 0) return;
+  if (open.length === 0 && turn.plan === undefined) return;
   const nowMs = session.environment.now();
   for (const { requestId, expireTimeMs = Number.POSITIVE_INFINITY } of open.map(({ request }) => request)) {
     if (expireTimeMs <= nowMs) await session.settle(turn.turnId, { requestId, decision: "expired", author: "" });
   }
   await recordAnswers(session, turn);
+  if (turn.plan !== undefined) return;
   // Who allowed a call for the rest of the session is not asked for the same call beside it.
   const calls = turn.answer?.calls ?? [];
   const allowed = calls.filter(({ request }) => request?.answer?.decision === "allow_session");
@@ -297,6 +373,7 @@ function failTurn(session: RunningSession, turn: TurnState, error: unknown): voi
       ),
     });
   }
+  if (turn.plan !== undefined) endSteps(session, turn, turn.plan.changes, finishReason);
   if (finishReason !== "error") {
     finishTurn(session, turn, finishReason, undefined, error instanceof AgentError ? error.message : undefined);
     return;
@@ -307,6 +384,23 @@ function failTurn(session: RunningSession, turn: TurnState, error: unknown): voi
   const mayHaveChanged =
     turn.answer?.calls.some((call) => call.started !== undefined && !call.started.readOnly) ?? false;
   finishTurn(session, turn, finishReason, turnErrorFrom(error, mayHaveChanged));
+}
+
+/** No step is left running when a turn ends that executes a plan and failed where nobody expected it. */
+function endSteps(
+  session: RunningSession,
+  turn: TurnState,
+  changes: readonly PlanStepChange[],
+  finishReason: FinishReason,
+): void {
+  const last = new Map<string, PlanStepChange>();
+  for (const change of changes) last.set(`${change.stepId} ${change.itemPath.join()}`, change);
+  for (const { stepId, itemPath, attempt, state } of last.values()) {
+    const reason = `interrupted: the execution ended (${finishReason}); the outcome is unknown`;
+    const ended = { type: "plan-step", stepId, itemPath, attempt, reason } as const;
+    if (state === "running" || state === "waiting") record(session, turn.turnId, { ...ended, state: "cancelled" });
+    if (state === "compensating") record(session, turn.turnId, { ...ended, state: "compensation_failed" });
+  }
 }
 
 /** The server died between the end of a failed step and that of its turn. */
@@ -333,7 +427,25 @@ function finishTurn(
     steps: turn.step,
     ...(turn.usage === undefined ? {} : { usage: turn.usage }),
     ...(error === undefined ? {} : { error }),
+    ...(turn.plan === undefined ? {} : { plan: brokenOff(finishReason) }),
   } as const;
+  recordEnd(session, turn, event);
+}
+
+function brokenOff(finishReason: FinishReason): PlanOutcome {
+  return {
+    state: finishReason === "cancelled" ? "cancelled" : "failed",
+    goalChecks: [],
+    output: "null",
+    failedStepId: "",
+  };
+}
+
+function recordEnd(
+  session: RunningSession,
+  turn: TurnState,
+  event: Extract<LogEvent, { readonly type: "turn-finished" }>,
+): void {
   const added = session.writer.add(turn.turnId, event);
   foldRecord(session.state, added);
   session.writer.attach({ takenKeys: session.keysAnsweredAtEnd(turn.turnId), ...session.noted(session.state) });

@@ -46,6 +46,7 @@ export class SessionWorker {
   #stopped: StoppedError | undefined;
   #handsOver = false;
   #fenced: FencedError | undefined;
+  readonly #onNews = new Set<() => void>();
   /** The commands of the inbox as they were when it was read last. */
   #seenKeys: readonly string[] = [];
 
@@ -63,27 +64,36 @@ export class SessionWorker {
 
   /** A command came from elsewhere: what runs may have to end. */
   async commanded(): Promise<void> {
+    this.tell();
     const { turnId = "" } = this.#turn ?? {};
     if (turnId === "") return;
     const inbox = await this.#store.readInbox(this.#sessionId);
     if (inbox.some((entry) => entry.key === cancelKey(turnId))) this.cancel(turnId);
   }
 
+  /** Something may have come for the turn that runs. */
+  tell(): void {
+    for (const onNews of this.#onNews) onNews();
+  }
+
   /** Gives the session up for somebody else to go on with it, as soon as a step ends. */
   handOver(): void {
     this.#handsOver = true;
+    this.tell();
   }
 
   /** Others may have taken the session over: ends what runs at once and writes nothing about it. */
   fence(): void {
     this.#fenced ??= new FencedError(`session ${this.#sessionId} may have another owner`);
     this.#turn?.abort.abort(this.#fenced);
+    this.tell();
   }
 
   /** Leaves the turn as it is and gives the session up. */
   stop(): void {
     this.#stopped ??= new StoppedError("the server is shutting down");
     this.#turn?.abort.abort(this.#stopped);
+    this.tell();
   }
 
   /**
@@ -156,6 +166,11 @@ export class SessionWorker {
       checkpoint: () => {
         if (this.#handsOver) throw new StoppedError("the server is shutting down");
       },
+      leaving: () => this.#fenced ?? this.#stopped,
+      watch: (onNews) => {
+        this.#onNews.add(onNews);
+        return () => void this.#onNews.delete(onNews);
+      },
       noted: (folded) => ({ summary: encodeSummary(summaryOf(folded)), waitingSinceMs: waitingSince(folded) }),
       answers: (turnId) => this.#answers(turnId),
       settle: async (turnId, answer) =>
@@ -227,6 +242,7 @@ export class SessionWorker {
         options: request.options,
         tools: request.tools,
         ...(toolsDigest === undefined ? {} : { toolsDigest }),
+        ...(request.plan === undefined ? {} : { plan: request.plan }),
       },
       { takenKeys: [entry.key], blobs },
     );

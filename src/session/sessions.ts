@@ -474,6 +474,7 @@ export class Sessions {
    * @throws {AgentError} as `startTurn` for what can't be asked.
    */
   async admit(request: TurnRequest, config: SessionConfig | undefined): Promise<string> {
+    if (request.plan !== undefined && (request.model || config?.model || this.#options.defaultModel) === "") return "";
     const name = this.#modelName(request.model || config?.model || "");
     await checkTurn(request, this.#environment.models.find(name), config?.budget);
     return name;

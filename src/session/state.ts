@@ -77,13 +77,28 @@ export interface TurnState {
   taskUsage: Usage | undefined;
   /** The last step whose history was compacted because its provider said that it is too long; 0 for none. */
   compactedStep: number;
-  /** The plan it executes, and all that its steps came to; undefined for others. */
-  readonly plan: { readonly run: PlanRun; readonly changes: PlanStepChange[] } | undefined;
+  /** The plan it executes; undefined for others. */
+  readonly plan: PlanTurnState | undefined;
   /** The last calls of the turn's answers before this one, in order. */
   earlierCalls: readonly ToolUseBlock[];
   /** Pending requests that nobody has answered, since when there are any, and for how long there were before. */
   waits: { readonly open: number; readonly sinceMs: number; readonly beforeMs: number };
 }
+
+/** What a turn that executes a plan came to so far. */
+export interface PlanTurnState {
+  readonly run: PlanRun;
+  /** All changes of its steps, in order. */
+  readonly changes: (PlanStepChange & { readonly seq: number; readonly timeMs: number })[];
+  /** What was asked about its steps, in order; `toolCallId` is the step. */
+  readonly requests: RequestState[];
+  /** Why it ends before its time; undefined while nothing makes it. */
+  ending: { readonly code: PlanEndingCode; readonly message: string } | undefined;
+}
+
+/** Codes of the notices that say, once, that an execution ends before its time. */
+export const planEndingCodes = ["PLAN_CANCELLED", "PLAN_TIME_OVER", "PLAN_BUDGET_EXHAUSTED"] as const;
+export type PlanEndingCode = (typeof planEndingCodes)[number];
 
 export interface AnswerState {
   readonly finishReason: FinishReason;
@@ -165,7 +180,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         taskUsage: undefined,
         compactedStep: 0,
         earlierCalls: [],
-        plan: event.plan === undefined ? undefined : { run: event.plan, changes: [] },
+        plan: event.plan === undefined ? undefined : { run: event.plan, changes: [], requests: [], ending: undefined },
         waits: { open: 0, sinceMs: 0, beforeMs: 0 },
       };
       return;
@@ -233,25 +248,27 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     }
     case "request-opened": {
       if (turn !== undefined) turn.waits = waitsAfter(turn.waits, 1, record.timeMs);
+      const opened: RequestState = {
+        request: event.request,
+        seq: record.seq,
+        openedMs: record.timeMs,
+        answer: undefined,
+      };
+      turn?.plan?.requests.push(opened);
       const call = callOf(turn, event.request.toolCallId ?? "");
-      if (call !== undefined)
-        call.request = { request: event.request, seq: record.seq, openedMs: record.timeMs, answer: undefined };
+      if (call !== undefined) call.request = opened;
       return;
     }
     case "request-resolved": {
       if (turn !== undefined) turn.waits = waitsAfter(turn.waits, -1, record.timeMs);
-      const call = turn?.answer?.calls.find(({ request }) => request?.request.requestId === event.requestId);
-      if (call?.request === undefined) return;
+      const asked =
+        turn === undefined ? undefined : requestsOf(turn).find(({ request }) => request.requestId === event.requestId);
+      if (asked === undefined) return;
       const { type: _, ...answer } = event;
-      call.request.answer = answer;
+      asked.answer = answer;
+      const { toolName = "", arguments: argumentsText = "", contentSha256 } = asked.request;
       if (answer.decision === "allow_session")
-        state.allowedCalls.push(
-          present({
-            name: call.use.name,
-            argumentsText: call.use.input,
-            contentSha256: call.request.request.contentSha256,
-          }),
-        );
+        state.allowedCalls.push(present({ name: toolName, argumentsText, contentSha256 }));
       return;
     }
     case "turn-finished":
@@ -290,11 +307,17 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       return;
     }
     case "plan-step":
-      turn?.plan?.changes.push(event);
+      if (turn?.plan === undefined) return;
+      turn.plan.changes.push({ ...event, seq: record.seq, timeMs: record.timeMs });
+      if (event.usage !== undefined) turn.usage = addUsage(turn.usage, event.usage);
       return;
     case "tools-changed":
       return;
     case "notice":
+      if (turn?.plan !== undefined) {
+        const code = planEndingCodes.find((each) => each === event.code);
+        if (code !== undefined) turn.plan.ending ??= { code, message: event.message };
+      }
       if (turn?.answer === undefined || event.modelText === undefined) return;
       turn.rejectedAnswers++;
       turn.answer = { ...turn.answer, continues: true };
@@ -337,8 +360,13 @@ function waitsAfter({ open, sinceMs, beforeMs }: TurnState["waits"], change: 1 |
 
 /** The requests of the running turn that nobody has answered, in the order they were opened. */
 export function openRequests(state: SessionState): readonly RequestState[] {
-  const requests = (state.turn?.answer?.calls ?? []).flatMap(({ request }) => request ?? []);
+  const requests = state.turn === undefined ? [] : requestsOf(state.turn);
   return requests.filter((request) => request.answer === undefined).toSorted((left, right) => left.seq - right.seq);
+}
+
+/** What was asked about the calls of the last answer, or the steps of a plan. */
+function requestsOf({ plan, answer }: TurnState): readonly RequestState[] {
+  return plan?.requests ?? (answer?.calls ?? []).flatMap(({ request }) => request ?? []);
 }
 
 /** Id of the message that a step adds to the history. */

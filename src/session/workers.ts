@@ -88,6 +88,7 @@ export class Workers {
     const working = this.#entries.get(sessionId);
     if (working !== undefined) {
       working.again = true;
+      working.worker.tell();
       return;
     }
     if (this.#draining) return;

@@ -273,7 +273,7 @@ export const options = record<GenerateOptions>(
 );
 
 const tools = fc.uniqueArray(toolDefinition, { selector: (tool) => tool.name, maxLength: 3 });
-export const turnRequest = record<TurnRequest>(
+export const turnRequest = record<Omit<TurnRequest, "plan">>(
   {
     sessionId: text,
     messages: fc.array(message, { maxLength: 3 }),
