@@ -28,7 +28,7 @@ export const examplePlan = {
             id: "sum_up",
             kind: "model",
             description: "Sum up one file.",
-            model: { prompt: "In one sentence, what is left to be done here?\n${item.text}" },
+            model: { prompt: `In one sentence, what is left to be done here?\n\${item.text}` },
           },
         ],
       },

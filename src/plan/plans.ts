@@ -194,12 +194,6 @@ export class Plans {
     return this.#view(principal, await this.#stored(principal, planId, version));
   }
 
-  /** As `get`, for who goes on with a plan by itself. `undefined` where there is none. */
-  async read(tenant: string, planId: string, version?: number) {
-    const stored = await this.#options.store.readPlan(tenant, planId, version);
-    return stored === undefined ? undefined : { plan: versionFrom(stored), executionId: stored.executionId };
-  }
-
   /**
    * Plans in their newest version, newest first: at most `limit`, and no more bytes than fit an answer.
    * @param sessionId only those of this session; empty means all
@@ -382,7 +376,7 @@ function viewOf(version: PlanVersion, executionState: string | undefined, execut
 }
 
 /** There is none, or it is somebody else's. */
-export function unknownPlan(planId: string): AgentError {
+function unknownPlan(planId: string): AgentError {
   return new AgentError("not_found", `there is no plan ${planId}`, { reason: "PLAN_NOT_FOUND" });
 }
 

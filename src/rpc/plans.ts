@@ -112,7 +112,6 @@ function versionFrom(version: number | undefined): number | undefined {
   return version;
 }
 
-/** A plan in the form of the contract. */
-export function viewToProto({ version, state, executionId }: PlanView): Plan {
+function viewToProto({ version, state, executionId }: PlanView): Plan {
   return planVersionToProto(version, { state, executionId });
 }
