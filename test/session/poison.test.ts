@@ -440,6 +440,9 @@ async function copyOfData(context: TestContext, dataDir: string): Promise<string
 const fine: Answer = (request, response, body) =>
   says(dialectOf(request.url ?? ""), [text("Fine.")])(request, response, body);
 
+/** The same call may be made over and over. */
+const flags = { "limits.repeated_calls": 0 };
+
 describe("whatever happened in a session, its next turns are taken", { timeout: 120_000, concurrency: 4 }, () => {
   for (const dialect of dialectIds) {
     for (const { name, answers, hold = [], happens, results, ran } of happenings) {
@@ -447,7 +450,11 @@ describe("whatever happened in a session, its next turns are taken", { timeout: 
         const upstream = await startUpstream(context, [...answers(dialect), ...Array<Answer>(9).fill(fine)]);
         const env = Object.assign({}, ...dialectIds.map((one) => providerAt(one, upstream.url).env));
         const tools = heldTools(hold);
-        const { client, dataDir, app, reports } = await startTestApp(context, { env, functions: [tools.provider] });
+        const { client, dataDir, app, reports } = await startTestApp(context, {
+          env,
+          functions: [tools.provider],
+          flags,
+        });
         const later = heldTools([]);
         const { model: ofSession } = providerAt(dialect, upstream.url);
         const { sessionId } = await client.createSession({ model: ofSession, permissions: { mode: "bypass" } });
@@ -458,7 +465,7 @@ describe("whatever happened in a session, its next turns are taken", { timeout: 
           restart: async () => {
             const copy = await copyOfData(context, dataDir);
             await app.close(0);
-            const restarted = await startTestApp(context, { env, functions: [later.provider], dataDir: copy });
+            const restarted = await startTestApp(context, { env, functions: [later.provider], dataDir: copy, flags });
             return restarted.client;
           },
         };
