@@ -1,5 +1,5 @@
 import { checkValue, isRecord, schemaFault } from "../tool/check-value.ts";
-import { errorIn, type SkillDiagnostic, skillFile, warningIn } from "./diagnostic.ts";
+import { errorIn, type Place, type SkillDiagnostic, skillFile, warningIn } from "./diagnostic.ts";
 import type { FrontMatter } from "./front-matter.ts";
 
 /** A script of a skill that the model can call. */
@@ -8,6 +8,8 @@ export interface ScriptTool {
   readonly description: string;
   /** Path of the script from the skill's folder, as it was written. */
   readonly command: string;
+  /** Where that stands in SKILL.md. */
+  readonly commandPlace: Place;
   /** JSON Schema of the arguments, as JSON text; only what it declares is taken. */
   readonly parameters: string;
   /** The arguments there are. */
@@ -153,6 +155,7 @@ function readTool(
     name,
     description,
     command,
+    commandPlace: frontMatter.placeOf([...path, "command"]),
     ...readParameters(name, entry["parameters"], [...path, "parameters"]),
     timeoutMs,
     readOnly: flag("read_only"),

@@ -85,7 +85,10 @@ export async function readSkill(
   for (const tool of read.tools) {
     const fault = commandFault(files.files, tool.command);
     if (fault === undefined) tools.push(tool);
-    else diagnostics.push(errorIn(skillFile, fault.code, `the command of ${tool.name} ${fault.message}`));
+    else {
+      const sentence = `the command of ${tool.name} ${fault.message}`;
+      diagnostics.push(errorIn(skillFile, fault.code, sentence, tool.commandPlace));
+    }
   }
   if (named.scope === "workspace") diagnostics.push(...claimsOfWorkspace(read));
   const manifest = { ...read, tools };

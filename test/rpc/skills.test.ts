@@ -63,8 +63,8 @@ describe("SkillService", () => {
     assert.match(one?.contentSha256 ?? "", /^[0-9a-f]{64}$/);
     assert.ok(Math.abs(Number(one?.loadTime?.seconds) - Date.now() / 1000) < 60);
     assert.deepEqual(
-      one?.diagnostics.map(({ code }) => code),
-      ["COMMAND_OUTSIDE"],
+      one?.diagnostics.map(({ code, file, line }) => `${code} ${file}:${line}`),
+      ["COMMAND_OUTSIDE SKILL.md:14"],
     );
     const [tool, ...others] = one?.tools ?? [];
     assert.deepEqual(others, []);
