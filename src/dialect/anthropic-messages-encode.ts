@@ -10,6 +10,7 @@ import type {
   ToolUseBlock,
 } from "../chat/message.ts";
 import type { ChatRequest, ModelOptions, ResponseFormat, ToolDefinition } from "../chat/request.ts";
+import { isClosedSchema } from "./closed-schema.ts";
 import { parseDataUrl } from "./data-url.ts";
 import { budgetOfEffort, type Effort, effortOf, nearestEffort, type ThinkingWish, thinkingWish } from "./effort.ts";
 import { isJsonObject, type JsonObject, parseJson } from "./json.ts";
@@ -203,7 +204,8 @@ function effortAsked(wish: ThinkingWish, quirks: Quirks): Effort | undefined {
 }
 
 /**
- * By docs/en/build-with-claude/structured-outputs the answer is held to a schema; there is no other JSON mode.
+ * By docs/en/build-with-claude/structured-outputs the answer is held to a schema; there is no other JSON mode. Where a
+ * schema is one that can't be asked for so, the model is told.
  * @returns the field as JSON text, or the instruction as blocks of the system prompt.
  */
 function formatOf(
@@ -213,10 +215,12 @@ function formatOf(
   if (format === undefined || format.type === "text") return { field: "", instruction: [] };
   if (format.type === "json_schema") {
     const schema = format.schema.trim();
-    if (!isJsonObject(parseJson(schema))) {
+    const parsed = parseJson(schema);
+    if (!isJsonObject(parsed)) {
       throw invalidField("options.responseFormat.schema", `the schema of ${format.name} is no JSON object`);
     }
-    if (jsonSchema === "native") return { field: `{"type":"json_schema","schema":${schema}}`, instruction: [] };
+    if (jsonSchema === "native" && isClosedSchema(parsed))
+      return { field: `{"type":"json_schema","schema":${schema}}`, instruction: [] };
   }
   return { field: "", instruction: [textOfWords(schemaInstruction(format))] };
 }

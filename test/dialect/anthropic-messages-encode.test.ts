@@ -601,9 +601,19 @@ const optionCases: readonly { name: string; options: ModelOptions; quirks?: Part
     name: "JSON of a schema, with effort",
     options: {
       thinking: { effort: "high" },
-      responseFormat: { type: "json_schema", name: "answer", schema: ' {"type":"object"} ', strict: true },
+      responseFormat: {
+        type: "json_schema",
+        name: "answer",
+        schema: ' {"type":"object","additionalProperties":false} ',
+        strict: true,
+      },
     },
-    sent: { output_config: { effort: "high", format: { type: "json_schema", schema: { type: "object" } } } },
+    sent: {
+      output_config: {
+        effort: "high",
+        format: { type: "json_schema", schema: { type: "object", additionalProperties: false } },
+      },
+    },
   },
 ];
 

@@ -8,7 +8,10 @@ import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson } from "../
 import { defaultQuirks, type Quirks } from "../../src/dialect/quirks.ts";
 import { schemaInstruction, withInstruction } from "../../src/dialect/schema-instruction.ts";
 
-const schema = '{"type":"object","properties":{"b":{"type":"number"},"10":{}}}';
+const schema =
+  '{"type":"object","properties":{"b":{"type":"number"},"10":{"type":"null"}},"additionalProperties":false}';
+/** Anthropic's API refuses schemas that leave anything open. */
+const openSchema = { type: "json_schema", name: "open", schema: '{"type":"object"}' } as const;
 const byName = { type: "json_schema", name: "answer", description: "What is said.", schema } as const;
 const list: ResponseFormat = { type: "json_schema", name: "list", schema: '{"type":"array"}' };
 const anyJson: ResponseFormat = { type: "json_object" };
@@ -73,6 +76,13 @@ for (const { id } of Object.values(dialects)) {
     test("a schema goes out in its own text", () => {
       const request = { model: "m-1", messages: [user], tools: [], options: { responseFormat: byName } };
       assert.ok(dialects[id].encode(request, defaultQuirks, "p").includes(`"schema":${schema}`));
+    });
+
+    test("a schema that leaves something open, where the provider can be held to it", () => {
+      const sent = reading[id](encoded(id, openSchema, "native"));
+      const takesOpen = id !== "anthropic-messages";
+      assert.equal(sent.format, takesOpen ? "json_schema" : undefined);
+      assert.equal(sent.prompt, takesOpen ? "Be brief." : `Be brief.\n\n${schemaInstruction(openSchema)}`);
     });
 
     test("any JSON where the provider has a mode for it, or has none", () => {
