@@ -9,6 +9,7 @@ import { adminModes } from "./rpc/admin-right.ts";
 import { type HttpSection, readHttpSection } from "./tool/http/http-section.ts";
 import type { McpServerConfig } from "./tool/mcp/mcp-server-config.ts";
 import { readMcpServer } from "./tool/mcp/read-mcp-server.ts";
+import { nearNames } from "./tool/near-names.ts";
 import { readAllowed } from "./tool/net/address-policy.ts";
 import { ruleFault } from "./tool/permission.ts";
 import { sandboxKinds } from "./tool/sandbox/sandbox.ts";
@@ -331,8 +332,11 @@ export function readConfig(sources: ConfigSources): Config {
   for (const key of fromFile.keys()) {
     if (key === "http" || key.startsWith(httpPrefix)) continue;
     if (key === "mcp" || key.startsWith(mcpPrefix)) continue;
-    if (key !== "providers" && !key.startsWith(providersPrefix) && !Object.hasOwn(settings, key))
-      throw new Error(`${file}: there is no setting ${key}; there are: ${Object.keys(settings).join(", ")}`);
+    if (key === "providers" || key.startsWith(providersPrefix) || Object.hasOwn(settings, key)) continue;
+    const known = [...Object.keys(settings), "http", "mcp", "providers"];
+    const near = nearNames(known, key);
+    const help = near.length > 0 ? `is ${near.join(" or ")} meant?` : `there are: ${known.join(", ")}`;
+    throw new Error(`${file}: there is no setting ${key}; ${help}`);
   }
   const value = <Value>(key: SettingKey, { read, byDefault }: Setting<Value>): Value => {
     const flagged = sources.flags?.[key];

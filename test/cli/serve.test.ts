@@ -122,7 +122,19 @@ describe("codeagent serve", { timeout: 120_000, concurrency: 2 }, () => {
       words: ["--log-level", "loud"],
       message: /log_level \(command line\) is "loud": one of trace/,
     },
-    { name: "an unknown setting", words: [], yaml: "prot: 1", message: /there is no setting prot/ },
+    { name: "an unknown setting", words: [], yaml: "prot: 1", message: /there is no setting prot; is port meant\?/ },
+    {
+      name: "a setting like none",
+      words: [],
+      yaml: "elsewhere: 1",
+      message: /setting elsewhere; there are: host, port/,
+    },
+    {
+      name: "an unknown field of an MCP server",
+      words: [],
+      yaml: "mcp: { files: { comand: x } }",
+      message: /mcp\.files: there is no field comand; there are: command/,
+    },
     {
       name: "a file that is no YAML",
       words: [],

@@ -25,10 +25,10 @@ const httpFields = ["url", "headers", "token_env"];
 export function readMcpServer(name: string, value: unknown, base: string, path: string): McpServerConfig {
   if (!isRecord(value)) throw new Error(`${path}: a server as "field: value" is wanted`);
   const isHttp = value["url"] !== undefined;
+  const known = [...stdioFields, ...httpFields, ...commonFields];
+  refuseOthers(value, known, path);
   if (isHttp === (value["command"] !== undefined)) throw new Error(`${path}: either command or url is wanted`);
-  const fields = [...(isHttp ? httpFields : stdioFields), ...commonFields];
-  const other = Object.keys(value).find((key) => !fields.includes(key));
-  if (other !== undefined) throw new Error(`${path}: there is no field ${other}; there are: ${fields.join(", ")}`);
+  refuseOthers(value, [...(isHttp ? httpFields : stdioFields), ...commonFields], path);
   const at = <Value>(field: string, read: (given: unknown) => Value, byDefault: Value): Value => {
     const given = value[field];
     if (given === undefined || given === null) return byDefault;
@@ -78,6 +78,11 @@ export function readMcpServer(name: string, value: unknown, base: string, path: 
     throw new Error(`${path}${field === "name" ? "" : `.${field}`}: ${error.description}`, { cause: error });
   }
   return server;
+}
+
+function refuseOthers(value: Readonly<Record<string, unknown>>, fields: readonly string[], path: string): void {
+  const other = Object.keys(value).find((key) => !fields.includes(key));
+  if (other !== undefined) throw new Error(`${path}: there is no field ${other}; there are: ${fields.join(", ")}`);
 }
 
 function text(given: unknown): string {
