@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { openPipes } from "../pipes.ts";
 import { type SupervisedProcess, spawnSupervised } from "../supervise.ts";
 import type { SandboxOptions } from "./create-sandbox.ts";
@@ -137,7 +138,8 @@ export class RuntimeSandbox {
     const isThere = (path: string) => existsSync(path);
     return {
       denyRead: [...new Set([...homes, ...hiddenPlaces(dataDir, env)])].filter(isThere),
-      allowRead: [dirname(process.execPath), ...shown].filter(isThere),
+      // The runtime has programs of its own that run inside, also where it is installed in somebody's home.
+      allowRead: [dirname(process.execPath), ownFolder(), ...shown].filter(isThere),
       allowWrite: [...access.writable, ...writable, temporary].filter(isThere),
       denyWrite: guarded.filter((path) => !writable.includes(path)),
     };
@@ -160,6 +162,10 @@ function keepingKernel(wrapped: string): string {
 /** One word for a shell. */
 function quoted(word: string): string {
   return `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+function ownFolder(): string {
+  return dirname(dirname(fileURLToPath(import.meta.resolve("@anthropic-ai/sandbox-runtime"))));
 }
 
 function unavailable(why: string): SandboxUnavailableError {
