@@ -1,8 +1,9 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: prompts of plans have references of this form.
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
 import { setImmediate as nextMoment, setTimeout as wait } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type Code, ConnectError, createClient } from "@connectrpc/connect";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { type PlanEvent, PlanService, type PlanStepSchema } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { startTestApp, type TestAppOptions } from "../support/test-app.ts";
@@ -10,7 +11,7 @@ import { startTestApp, type TestAppOptions } from "../support/test-app.ts";
 type Step = MessageInitShape<typeof PlanStepSchema>;
 
 /** Functions whose effects are counted; `hold` waits until it is let go or aborted. */
-export function sampleFunctions() {
+function sampleFunctions() {
   const ran: string[] = [];
   const aborted: string[] = [];
   let failuresLeft = 0;
@@ -86,7 +87,7 @@ async function startSample(context: TestContext, options: TestAppOptions = {}) {
   };
 }
 
-export type Sample = Awaited<ReturnType<typeof startSample>>;
+type Sample = Awaited<ReturnType<typeof startSample>>;
 
 /** What a stream of an execution says, as lines; the frames have to be in order. */
 async function followed(stream: AsyncIterable<PlanEvent>, onEvent?: (event: PlanEvent) => Promise<void> | void) {
@@ -137,11 +138,6 @@ const modelStep = (id: string, value: { prompt: string; schema?: string }, more:
 });
 
 describe("what an execution comes to", () => {
-  const ask: Step = {
-    id: "ask",
-    kind: "user_input",
-    details: { case: "userInput", value: { prompt: "which?", schema: '{"type":"object"}' } },
-  };
   const rows: readonly {
     readonly name: string;
     readonly steps: readonly Step[];
@@ -363,6 +359,229 @@ describe("what an execution comes to", () => {
       await sample.atRest();
     });
   }
-  void ask;
 });
-void hasCode;
+
+const schema = JSON.stringify({
+  type: "object",
+  properties: { name: { type: "string" }, count: { type: "integer", default: 3 } },
+  required: ["name"],
+  additionalProperties: false,
+});
+const ask = (id: string, more: Step = {}): Step => ({
+  id,
+  kind: "user_input",
+  details: { case: "userInput", value: { prompt: "which one for ${input.what}?", schema } },
+  ...more,
+});
+const withWhat = { inputSchema: '{"type":"object","properties":{"what":{"type":"string","default":"tea"}}}' };
+
+/** Reads until a question or an approval waits. */
+async function untilAsked(sample: Sample, planId: string) {
+  const leave = new AbortController();
+  let asked: { executionId: string; prompt: string; schema: string } | undefined;
+  try {
+    for await (const { event, executionId } of sample.plans.executePlan({ planId }, { signal: leave.signal })) {
+      if (event.case === "inputRequested")
+        asked = { executionId, prompt: event.value.prompt, schema: event.value.schema };
+      if (event.case === "stepChanged" && event.value.state === "waiting")
+        asked = { executionId, prompt: "", schema: "" };
+      if (asked !== undefined) leave.abort();
+      assert.notEqual(event.case, "finished");
+    }
+  } catch (error) {
+    if (asked === undefined) throw error;
+  }
+  if (asked !== undefined) return asked;
+  throw new Error("the stream ended");
+}
+
+test("values that a step asks for are given after a restart, with defaults, once", async (context) => {
+  const first = await startSample(context);
+  const planId = await first.make([ask("which"), call("use", "look", { got: { ref: "step.which.result" } })], withWhat);
+  const { executionId, prompt, schema: shown } = await untilAsked(first, planId);
+  assert.deepEqual([prompt, shown], ["which one for tea?", schema]);
+  await first.atRest();
+  assert.equal((await first.plans.getPlan({ planId })).state, "waiting");
+  const { requests } = await first.client.listPendingRequests({ sessionId: executionId });
+  assert.deepEqual(
+    requests.map(({ kind, toolCallId }) => [kind, toolCallId]),
+    [["question", "which"]],
+  );
+  await first.app.close(0);
+  const second = await startSample(context, { dataDir: first.dataDir });
+  const submit = (values: string, stepId = "which", itemPath: number[] = []) =>
+    second.plans.submitPlanInput({ planId, stepId, itemPath, values });
+  await assert.rejects(submit("{}"), hasCode(Code.InvalidArgument, /"name" is missing/));
+  await assert.rejects(submit('{"name":1}'), hasCode(Code.InvalidArgument, /"name" must be string/));
+  await assert.rejects(submit("no"), hasCode(Code.InvalidArgument, /no JSON/));
+  await assert.rejects(submit("{}", "nobody"), hasCode(Code.NotFound));
+  await assert.rejects(submit("{}", "use"), hasCode(Code.NotFound));
+  await assert.rejects(submit("{}", "which", [1]), hasCode(Code.FailedPrecondition, /does not wait/));
+  const reading = followed(second.plans.executePlan({ planId, executionId }));
+  const taken = await submit('{"name":"x"}');
+  assert.deepEqual(JSON.parse(taken.values), { name: "x", count: 3 });
+  const { lines, finished } = await reading;
+  assert.deepEqual(lines, ["which running", "which completed", "use running", "use completed"]);
+  assert.deepEqual(JSON.parse(finished?.output ?? ""), { name: "look", got: { name: "x", count: 3 } });
+  await assert.rejects(submit('{"name":"x"}'), hasCode(Code.FailedPrecondition, /does not wait/));
+});
+
+test("an answer in any words that does not fit is asked for again", async (context) => {
+  const sample = await startSample(context);
+  const planId = await sample.make([ask("which")], withWhat);
+  let answers = ["just tea", '{"name":"y"}'];
+  const { finished } = await followed(sample.plans.executePlan({ planId }), async ({ event, executionId }) => {
+    if (event.case !== "inputRequested") return;
+    const { requests } = await sample.client.listPendingRequests({ sessionId: executionId });
+    const [text = "", ...others] = answers;
+    answers = others;
+    const requestId = requests[0]?.requestId ?? "";
+    await sample.client.respondToRequest({
+      sessionId: executionId,
+      responses: [{ requestId, decision: "answer", text }],
+    });
+  });
+  assert.deepEqual(JSON.parse(finished?.output ?? ""), { name: "y", count: 3 });
+});
+
+test("a question that nobody answers in time fails the step", async (context) => {
+  const sample = await startSample(context);
+  const planId = await sample.make([ask("which", { timeoutMs: 30n })], withWhat);
+  const { finished } = await followed(sample.plans.executePlan({ planId }));
+  assert.deepEqual([finished?.state, finished?.failedStepId], ["failed", "which"]);
+  assert.match(finished?.error?.message ?? "", /nobody answered in time/);
+});
+
+describe("a step that needs approval", () => {
+  const rows = [
+    { decision: "allow_once", state: "completed", ran: ['look {"n":1}', 'change {"n":2}'] },
+    { decision: "deny", state: "failed", ran: ['look {"n":1}'] },
+  ];
+  for (const { decision, state, ran } of rows) {
+    test(`${decision}, after a restart`, async (context) => {
+      const flags = { "permissions.allow": [] };
+      const first = await startSample(context, { flags });
+      const planId = await first.make([call("c", "change", { n: 2 }), call("l", "look", { n: 1 })]);
+      const { executionId } = await untilAsked(first, planId);
+      await first.atRest();
+      assert.deepEqual(first.ran, ['look {"n":1}']);
+      assert.equal((await first.plans.getPlan({ planId })).state, "waiting");
+      await first.app.close(0);
+      const second = await startSample(context, { dataDir: first.dataDir, flags });
+      const { requests } = await second.client.listPendingRequests({ sessionId: executionId });
+      const [request] = requests;
+      assert.deepEqual([request?.toolName, request?.toolCallId, request?.arguments], ["change", "c", '{"n":2}']);
+      const requestId = request?.requestId ?? "";
+      await second.client.respondToRequest({ sessionId: executionId, responses: [{ requestId, decision }] });
+      const { finished } = await followed(second.plans.executePlan({ planId, executionId }));
+      assert.equal(finished?.state, state);
+      assert.deepEqual([...first.ran, ...second.ran], ran);
+    });
+  }
+});
+
+test("a cancelled execution stops what runs and undoes what completed", async (context) => {
+  const sample = await startSample(context);
+  const undo = { compensation: { function: "look", parameters: '{"undo":1}' } };
+  const planId = await sample.make(
+    [call("a", "change", {}, undo), call("h", "hold", {}, { dependsOn: ["a"] }), ask("q")],
+    withWhat,
+  );
+  const { lines, finished } = await followed(sample.plans.executePlan({ planId }), async ({ event }) => {
+    if (event.case !== "stepOutput") return;
+    assert.deepEqual([event.value.stepId, event.value.stream, event.value.text], ["h", "stdout", "holding\n"]);
+    const { wasRunning, executionId } = await sample.plans.cancelPlan({ planId });
+    assert.ok(wasRunning);
+    assert.match(executionId, /^exec_/);
+  });
+  assert.equal(finished?.state, "cancelled");
+  assert.deepEqual(sample.aborted, ["{}"]);
+  assert.deepEqual(lines.toSorted(), [
+    "a compensated",
+    "a compensating",
+    "a completed",
+    "a running",
+    "h cancelled",
+    "h running",
+    "q cancelled",
+    "q running",
+  ]);
+  const { wasRunning } = await sample.plans.cancelPlan({ planId });
+  assert.equal(wasRunning, false);
+});
+
+test("an execution is joined by its request id, and read on from a cursor", async (context) => {
+  const sample = await startSample(context);
+  const planId = await sample.make([call("a", "change"), call("b", "look", {}, { dependsOn: ["a"] })]);
+  const first = await followed(sample.plans.executePlan({ planId, requestId: "once" }));
+  const again = await followed(sample.plans.executePlan({ planId, requestId: "once" }));
+  assert.deepEqual(again, first);
+  assert.deepEqual(sample.ran, ["change {}", "look {}"]);
+  const later = await followed(sample.plans.executePlan({ planId, requestId: "once", afterSeq: 3n }));
+  assert.deepEqual(later.lines, ["b running", "b completed"]);
+  assert.deepEqual(later.finished, first.finished);
+  const nothing = await followed(sample.plans.executePlan({ planId, requestId: "once", afterSeq: first.seq }));
+  assert.deepEqual(nothing.lines, []);
+  const read = (request: Parameters<typeof sample.plans.executePlan>[0]) => followed(sample.plans.executePlan(request));
+  await assert.rejects(read({ planId, requestId: "once", input: "{ }" }), hasCode(Code.AlreadyExists));
+  await assert.rejects(read({ planId, requestId: "once", afterSeq: 99n }), hasCode(Code.InvalidArgument, /after_seq/));
+  await assert.rejects(read({ planId, input: '{"x":1}' }), hasCode(Code.InvalidArgument, /input/));
+  await assert.rejects(read({ planId: "other" }), hasCode(Code.NotFound));
+  await assert.rejects(read({ planId, executionId: "exec_none" }), hasCode(Code.NotFound));
+  await assert.rejects(read({ planId, executionId: "exec_none", input: "{}" }), hasCode(Code.InvalidArgument, /input/));
+});
+
+test("a plan that misses functions can't run", async (context) => {
+  const { plans } = await startSample(context);
+  const plan = await plans.createPlan({ plan: { goal: "g", requirement: "r", steps: [call("a", "nowhere")] } });
+  await assert.rejects(followed(plans.executePlan({ planId: plan.id })), hasCode(Code.FailedPrecondition, /nowhere/));
+});
+
+test("what was interrupted is not tried again, but what only reads is", async (context) => {
+  const first = await startSample(context);
+  const planId = await first.make([
+    call("h", "hold", { n: 1 }, { retry: { delayMs: 1n }, onError: "continue" }),
+    call("b", "look", {}, { dependsOn: ["h"] }),
+  ]);
+  let executionId = "";
+  for await (const frame of first.plans.executePlan({ planId })) {
+    executionId = frame.executionId;
+    if (frame.event.case === "stepOutput") break;
+  }
+  await first.app.close(0);
+  const second = await startSample(context, { dataDir: first.dataDir });
+  const { lines, finished } = await followed(second.plans.executePlan({ planId, executionId }));
+  assert.deepEqual(lines, ["h running", "h failed", "b running", "b completed"]);
+  assert.equal(finished?.state, "completed");
+  assert.deepEqual([...first.ran, ...second.ran], ['hold {"n":1}', "look {}"]);
+});
+
+test("a plan runs another one, and its goals are judged", async (context) => {
+  const script = `
+- when: { text: "criterion: first" }
+  text: '{"state":"met","evidence":"step sub shows 5"}'
+- when: { text: "criterion: second" }
+  text: '{"state":"not_met","evidence":"no step did it"}'
+`;
+  const sample = await startSample(context, { script });
+  const inner = await sample.make([call("in", "look", { got: { ref: "input.n" } })], {
+    inputSchema: '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}',
+  });
+  const sub: Step = {
+    id: "sub",
+    kind: "sub_plan",
+    details: { case: "subPlan", value: { planId: inner, input: '{"n":5}' } },
+  };
+  const planId = await sample.make([sub], { successCriteria: ["first", "second"] });
+  const { lines, finished } = await followed(sample.plans.executePlan({ planId }));
+  assert.deepEqual(lines, ["sub running", "sub completed"]);
+  assert.deepEqual(JSON.parse(finished?.output ?? ""), { name: "look", got: 5 });
+  assert.deepEqual(
+    finished?.goalChecks.map(({ criterion, state, evidence }) => [criterion, state, evidence]),
+    [
+      ["first", "met", "step sub shows 5"],
+      ["second", "not_met", "no step did it"],
+    ],
+  );
+  assert.equal(finished?.goalMet, false);
+});

@@ -110,6 +110,8 @@ const badTurns: [name: string, request: JsonObject, field: string, says?: RegExp
   ["a seed too deep", asked({ options: { seed: `-${tooLarge}` } }), "options.seed"],
   ["an empty stop", asked({ options: { stop: ["a", ""] } }), "options.stop[1]"],
   ["a nameless allowed tool", asked({ options: { allowedTools: [""] } }), "options.allowed_tools[0]"],
+  ["a strategy that is none", asked({ options: { strategy: "clever" } }), "options.strategy", /clever/],
+  ["a plan without a session", asked({ options: { strategy: "planned" } }), "options.strategy", /needs a session/],
   ["a time beyond all timers", asked({ options: { timeoutMs: "4294967296" } }), "options.timeout_ms", /4294967296/],
   ["a negative cost", asked({ options: { budget: { maxCostNanoUsd: "-1" } } }), "options.budget.max_cost_nano_usd"],
   [
@@ -166,8 +168,13 @@ const badAnswers: [name: string, responses: JsonObject[], field: string][] = [
 ];
 
 /** In the contract, and not in this version. */
-const notYet: [method: Method, request: JsonObject][] = [
-  [PlanService.method.executePlan, {}],
+const badExecutions: [method: Method, request: JsonObject, field: string][] = [
+  [PlanService.method.executePlan, {}, "plan_id"],
+  [PlanService.method.executePlan, { planId: "p", version: 0 }, "version"],
+  [PlanService.method.executePlan, { planId: "p", executionId: "e", requestId: "r" }, "request_id"],
+  [PlanService.method.submitPlanInput, { planId: "p" }, "step_id"],
+  [PlanService.method.submitPlanInput, { planId: "p", stepId: "s", itemPath: Array(17).fill(0) }, "item_path"],
+  [PlanService.method.cancelPlan, {}, "plan_id"],
 ];
 
 const badRequests: BadRequest[] = [
@@ -479,12 +486,12 @@ const badRequests: BadRequest[] = [
     code: Code.InvalidArgument,
     field: "arguments",
   },
-  ...notYet.map(([method, request]) => ({
-    name: `what is to come: ${method.name} ${JSON.stringify(request).slice(0, 80)}`,
+  ...badExecutions.map(([method, request, field]) => ({
+    name: `${method.name} with a bad ${field}`,
     method,
     request,
-    code: Code.Unimplemented,
-    says: /not available in this version/,
+    code: Code.InvalidArgument,
+    field,
   })),
 ];
 

@@ -1,0 +1,179 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { PlanStepChange } from "../../src/chat/plan.ts";
+import { compensationKey, instanceKey } from "../../src/plan/instance-key.ts";
+import { changeAfterFailure, nextPlanSteps, stepFailure } from "../../src/plan/next-plan-steps.ts";
+import { PlanState, type RecordedChange, type StepInstance } from "../../src/plan/plan-state.ts";
+import { resolveParameters } from "../../src/plan/references.ts";
+import { seeded } from "../session/kill-loop.ts";
+import { type RandomPlan, randomPlan } from "./random-plan.ts";
+import { interpret } from "./reference-interpreter.ts";
+
+interface Simulation {
+  readonly log: readonly RecordedChange[];
+  readonly state: PlanState;
+  readonly end: NonNullable<ReturnType<typeof nextPlanSteps>["end"]>;
+  /** How often each attempt began to do something, by `key#attempt`; of compensations by their key. */
+  readonly effects: ReadonlyMap<string, number>;
+}
+
+const limit = 4;
+
+/**
+ * Executes a plan in a world that is only played: time stands still until somebody waits for it, what runs ends in any
+ * order, and between any two events the process may die and be followed by one that knows nothing but the log.
+ */
+function simulate(plan: RandomPlan, random: () => number, crashShare: number, cancelShare: number): Simulation {
+  const log: RecordedChange[] = [];
+  const effects = new Map<string, number>();
+  const input = { yes: true };
+  let state = new PlanState(plan.steps, input);
+  let busy = new Map<string, () => PlanStepChange>();
+  let nowMs = 0;
+  let isCancelled = false;
+  let hasCrashed = false;
+
+  const append = (change: PlanStepChange) => {
+    const recorded = { ...change, seq: log.length + 1, timeMs: nowMs };
+    log.push(recorded);
+    state.apply(recorded);
+    if (random() >= crashShare) return;
+    hasCrashed = true;
+    busy = new Map();
+    state = new PlanState(plan.steps, input);
+    for (const each of log) state.apply(each);
+  };
+  const begin = (key: string) => effects.set(key, (effects.get(key) ?? 0) + 1);
+
+  function run(instance: StepInstance, attempt: number): void {
+    const { stepId, itemPath, step, key } = instance;
+    const behaviour = plan.behaviours.get(stepId);
+    assert.ok(behaviour !== undefined && step.details.kind === "function_call");
+    const given = resolveParameters(step.details.parameters, state.scopeOf(instance));
+    if (instance.state !== "running") {
+      append({ stepId, itemPath, state: "running", attempt, repeatable: behaviour.isRepeatable });
+      if (hasCrashed) return;
+    }
+    begin(`${key}#${attempt}`);
+    const output = JSON.stringify({ by: stepId, given });
+    busy.set(key, () =>
+      attempt <= behaviour.failures
+        ? changeAfterFailure(instance, attempt, stepFailure("internal", "STEP_FAILED", "no"), nowMs)
+        : { stepId, itemPath, state: "completed", attempt, output },
+    );
+  }
+
+  function undo(instance: StepInstance): void {
+    const { stepId, itemPath, attempt } = instance;
+    const key = compensationKey(instance);
+    append({ stepId, itemPath, state: "compensating", attempt });
+    if (hasCrashed) return;
+    begin(key);
+    busy.set(key, () => ({ stepId, itemPath, state: "compensated", attempt }));
+  }
+
+  for (let rounds = 0; rounds < 5000; rounds++) {
+    hasCrashed = false;
+    isCancelled ||= random() < cancelShare;
+    assert.ok(busy.size <= limit, "no more than the limit at the same time");
+    const ending = isCancelled ? { ending: { state: "cancelled" as const } } : {};
+    const next = nextPlanSteps(state, { nowMs, busy: new Set(busy.keys()), limit, ...ending });
+    const again = nextPlanSteps(state, { nowMs, busy: new Set(busy.keys()), limit, ...ending });
+    assert.deepEqual(again, next, "asked again, it says the same");
+    if (next.end !== undefined) return { log, state, end: next.end, effects };
+    for (const action of next.actions) {
+      if (hasCrashed) break;
+      if (action.type === "record") append(action.change);
+      else if (action.type === "run") run(action.instance, action.attempt);
+      else if (action.type === "undo") undo(action.instance);
+      else {
+        const { stepId, itemPath, attempt, key } = action.instance;
+        busy.delete(key);
+        append({ stepId, itemPath, state: "cancelled", attempt });
+      }
+    }
+    if (next.actions.length > 0 && (hasCrashed || random() < 0.7)) continue;
+    const keys = [...busy.keys()];
+    const key = keys[Math.floor(random() * keys.length)];
+    const ends = busy.get(key ?? "");
+    if (key !== undefined && ends !== undefined) {
+      busy.delete(key);
+      append(ends());
+    } else if (next.actions.length === 0) {
+      assert.ok(Number.isFinite(next.wakeAtMs), "nothing runs, nothing is to be done and nothing is waited for");
+      nowMs = Math.max(nowMs, next.wakeAtMs);
+    }
+  }
+  throw new Error("the execution does not end");
+}
+
+/** Attempts that were cut off by a crash and may have changed something. */
+function interruptedIn(log: readonly RecordedChange[]): ReadonlySet<string> {
+  const found = log.filter(({ error }) => error?.reason === "INTERRUPTED");
+  return new Set(found.map((change) => `${instanceKey(change)}#${change.attempt}`));
+}
+
+function checkEffects(plan: RandomPlan, { log, state, effects, end }: Simulation, mayCrash: boolean): void {
+  for (const [key, times] of effects) {
+    const behaviour = plan.behaviours.get(/^s\d+/.exec(key)?.[0] ?? "");
+    if (!mayCrash || behaviour?.isRepeatable !== true) assert.equal(times, 1, `${key} was done more than once`);
+  }
+  for (const instance of state.instances) {
+    if (instance.state === "completed" && plan.behaviours.has(instance.stepId))
+      assert.ok(effects.has(`${instance.key}#${instance.attempt}`), `${instance.key} completed without being done`);
+    assert.ok(!["running", "waiting", "compensating"].includes(instance.state), `${instance.key} is left over`);
+    const isUndone = instance.state === "compensated" || instance.state === "compensation_failed";
+    const isToUndo = end.state !== "completed" && instance.completedSeq > 0 && instance.step.compensation !== undefined;
+    assert.equal(isUndone, isToUndo, `${instance.key} is undone where it should be`);
+  }
+  const undone = log.filter((change) => change.state === "compensating").map((change) => instanceKey(change));
+  const completed = log.filter((change) => change.state === "completed").map((change) => instanceKey(change));
+  const places = undone.map((key) => completed.indexOf(key));
+  assert.deepEqual(
+    places,
+    places.toSorted((left, right) => right - left),
+    "the last completed is undone first",
+  );
+}
+
+for (const [name, crashShare, runs] of [
+  ["without crashes", 0, 300],
+  ["with crashes between any two events", 0.1, 500],
+] as const) {
+  test(`random plans come to what the reference interpreter says, ${name}`, () => {
+    fc.assert(
+      fc.property(fc.integer(), fc.integer(), (planSeed, worldSeed) => {
+        const plan = randomPlan(seeded(planSeed));
+        const simulation = simulate(plan, seeded(worldSeed), crashShare, 0);
+        const { log, state, end } = simulation;
+        checkEffects(plan, simulation, crashShare > 0);
+        const expected = interpret(plan, interruptedIn(log));
+        assert.equal(end.state, expected.hasFailed ? "failed" : "completed");
+        if (expected.hasFailed) {
+          assert.notEqual(end.failedStepId, "");
+          return;
+        }
+        assert.deepEqual(state.valueOfList({ steps: plan.steps, itemPath: [] }), expected.output);
+        const seen = new Map([...state.instances].map((instance) => [instance.key, instance]));
+        for (const [key, { state: ended, attempts, value }] of expected.steps) {
+          const instance = seen.get(key);
+          assert.deepEqual([key, instance?.state, instance?.attempt, instance?.value], [key, ended, attempts, value]);
+        }
+      }),
+      { numRuns: runs },
+    );
+  });
+}
+
+test("a random plan that is cancelled at any time ends, and what completed is undone once", () => {
+  fc.assert(
+    fc.property(fc.integer(), fc.integer(), (planSeed, worldSeed) => {
+      const plan = randomPlan(seeded(planSeed));
+      const simulation = simulate(plan, seeded(worldSeed), 0.05, 0.1);
+      checkEffects(plan, simulation, true);
+      assert.ok(["cancelled", "failed", "completed"].includes(simulation.end.state));
+    }),
+    { numRuns: 300 },
+  );
+});
