@@ -86,6 +86,7 @@ function definitionOf(skill: SkillVersion, tool: ScriptTool): FunctionDefinition
     readOnly: isTrusted && tool.readOnly,
     ...(isTrusted && tool.network ? { openWorld: true } : {}),
     runsProgram: true,
+    ...(isTrusted ? {} : { ofWorkspace: true }),
     digest: digestOf(tool, skill.scriptsSha256),
   };
 }

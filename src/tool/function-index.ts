@@ -20,12 +20,14 @@ export interface FunctionIndex {
   find(name: string): IndexedFunction | undefined;
 }
 
+/** Names of MCP tools say which server's they are, and rules rely on it. */
+const ofMcpOnly = "mcp__";
 /** The longest name that every model provider takes. */
 const maxNameCharacters = 64;
 
 /**
  * Asks each provider for its functions. Where two have the same name the earlier provider's keeps it, and the other one is
- * offered as `<source>__<name>`.
+ * offered as `<source>__<name>`; so is what has the name of an MCP tool and is none.
  * @throws what a provider's `list` throws.
  */
 export async function indexFunctions(providers: readonly FunctionProvider[]): Promise<FunctionIndex> {
@@ -34,8 +36,9 @@ export async function indexFunctions(providers: readonly FunctionProvider[]): Pr
   const renamed: IndexedFunction[] = [];
   for (const { provider, functions } of lists) {
     for (const definition of functions.toSorted(byNameOf)) {
-      const { name } = definition;
-      if (!byName.has(name)) {
+      const { name, source } = definition;
+      const isReserved = name.startsWith(ofMcpOnly) && !source.startsWith("mcp:");
+      if (!isReserved && !byName.has(name)) {
         byName.set(name, { definition, provider, name });
         continue;
       }

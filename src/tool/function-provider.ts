@@ -16,6 +16,8 @@ export interface FunctionDefinition extends ToolDefinition {
   readonly openWorld?: boolean;
   /** It starts a process, so it runs within the sandbox, and without one it is asked for each time. */
   readonly runsProgram?: boolean;
+  /** It comes with the workspace, so that nobody who wrote a rule can have known what it runs: rules do not allow it. */
+  readonly ofWorkspace?: boolean;
   /** Running it again with the same `toolCallId` goes on with what the first run began; so after a crash it runs again. */
   readonly repeatable?: boolean;
   /** A call of it is a question to people: it never runs, what they answer is its result. */

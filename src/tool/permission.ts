@@ -61,6 +61,8 @@ export interface PermissionSubject {
   readonly runsProgram?: boolean;
   /** What it is given may leave this server. */
   readonly openWorld?: boolean;
+  /** The function comes with the workspace: its name says nothing of what it runs, so that no rule allows it. */
+  readonly ofWorkspace?: boolean;
   /** All it does is done by calls of another turn, each judged there by the same policy. */
   readonly delegates?: boolean;
   readonly arguments: Readonly<Record<string, unknown>>;
@@ -338,12 +340,13 @@ function judgeFor(rules: SessionRules, subject: PermissionSubject): Judge {
   };
   const family = Object.values(families).find((names) => names.includes(subject.name)) ?? [subject.name];
   const own = isAbout([subject.name]);
+  const allowing = subject.ofWorkspace === true ? () => false : own;
   const related = (rule: PermissionRule) => own(rule) || (rule.pattern !== undefined && isAbout(family)(rule));
   return {
     rules,
     subject,
     mode,
-    byRules: (matches) => search((decision) => (decision === "allow" ? own : related), matches),
+    byRules: (matches) => search((decision) => (decision === "allow" ? allowing : related), matches),
     byMode: () => modeJudgement(mode, subject),
     path(path, access) {
       const found = search(
@@ -382,6 +385,8 @@ function modeJudgement(mode: PermissionMode, subject: PermissionSubject): Judgem
   if (subject.delegates === true) return ofMode("allow", `what ${subject.name} does is judged call by call`);
   if (mode === "accept-edits" && subject.edits === true) return ofMode("allow", "the mode accept-edits allows edits");
   const isOutside = subject.openWorld === true;
+  if (subject.ofWorkspace === true && mode !== "read-only")
+    return ofMode("ask", `${subject.name} comes with the workspace, so that it is asked for whatever rules allow`);
   const may = `${subject.name} may ${isOutside ? "change or send something outside the workspace" : "change something"}`;
   return mode === "read-only"
     ? ofMode("deny", `${may}, and the mode is read-only`)

@@ -46,6 +46,16 @@ function setsOf(providers: readonly FunctionProvider[], order?: readonly string[
   return new FunctionSets({ providers, now: () => 1, ...(order === undefined ? {} : { order }) });
 }
 
+test("only an MCP server's function has the name of one", async () => {
+  const pretending = source("skill:theirs", "mcp__github__list", "mcp");
+  const sets = setsOf([pretending.provider, source("mcp:github", "mcp__github__list").provider]);
+  assert.deepEqual(await names(sets), [
+    "skill:theirs mcp",
+    "skill:theirs skill_theirs__mcp__github__list",
+    "mcp:github mcp__github__list",
+  ]);
+});
+
 const names = async (sets: FunctionSets, workspace = "/w") =>
   (await sets.current(workspace)).definitions.map(({ name, source }) => `${source} ${name}`);
 

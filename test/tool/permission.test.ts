@@ -200,3 +200,20 @@ describe("what was allowed for the session", () => {
     });
   }
 });
+
+test("what comes with the workspace is asked for whatever rules allow, until somebody allows it", () => {
+  const call: PermissionSubject = {
+    ...subject("find_ticket"),
+    ...{ source: "skill:theirs", runsProgram: true, ofWorkspace: true, contentSha256: "a" },
+  };
+  const allow = ["find_ticket", "*", "skill:theirs"];
+  for (const mode of ["ask", "accept-edits"] as const) {
+    assert.equal(decidePermission(policy({ mode, allow }), [], call).decision, "ask");
+    assert.equal(decidePermission(policy({ mode, allow }), [grantFor(call)], call).decision, "allow");
+    const changed = { ...call, contentSha256: "b" };
+    assert.equal(decidePermission(policy({ mode, allow }), [grantFor(call)], changed).decision, "ask");
+  }
+  assert.equal(decidePermission(policy({ mode: "read-only", allow }), [], call).decision, "deny");
+  assert.equal(decidePermission(policy({ mode: "bypass", deny: ["find_*"] }), [], call).decision, "deny");
+  assert.equal(decidePermission(policy({ allow }), [], { ...call, ofWorkspace: false }).decision, "allow");
+});
