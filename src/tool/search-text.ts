@@ -69,7 +69,8 @@ export const searchText: LocalFunction = {
     if (lines.length === 0) lines.push("[no line matches]");
     if (isFull) lines.push(`[stopped after ${maxMatches} matching lines; narrow the pattern, the path or the glob]`);
     if (left.longLines > 0) lines.push(`[${left.longLines} matching lines are too long to be shown]`);
-    if (left.hiddenFiles > 0) lines.push(`[${left.hiddenFiles} files were left out: rules keep them from being read]`);
+    if (left.hiddenFiles > 0)
+      lines.push(`[left out, since rules keep them from being read: ${left.hiddenFiles} of the files]`);
     if (left.largeFiles > 0) lines.push(`[${left.largeFiles} files above ${maxFileBytes} bytes were not searched]`);
     for (const note of left.notes) lines.push(`[${note}]`);
     return { success: true, output: lines.join("\n"), ...(isFull ? { truncated: true } : {}) };
