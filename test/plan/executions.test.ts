@@ -6,6 +6,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { type PlanEvent, PlanService, type PlanStepSchema } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
+import { collect } from "../support/grammar.ts";
 import { startTestApp, type TestAppOptions } from "../support/test-app.ts";
 
 type Step = MessageInitShape<typeof PlanStepSchema>;
@@ -356,6 +357,8 @@ describe("what an execution comes to", () => {
       if (ran !== undefined) assert.deepEqual(sample.ran, ran);
       const plan = await sample.plans.getPlan({ planId });
       assert.equal(plan.state, state);
+      // The log behind it keeps the grammar of turns.
+      await collect(sample.client.subscribeSession({ sessionId: plan.executionId }), 1n);
       await sample.atRest();
     });
   }

@@ -11,12 +11,24 @@ interface OpenTurn {
   calls: Map<string, "named" | "asked" | "answered" | "started" | "done">;
   /** The calls of the requests that wait for an answer, by the id of the request. */
   requests: Map<string, string>;
+  /** In a turn that executes a plan: the last state of each run of a step, by its key. */
+  planSteps: Map<string, string> | undefined;
 }
+
+/** What the states of a step may be followed by. */
+const planStepsAfter: Readonly<Record<string, readonly string[]>> = {
+  pending: ["running", "completed", "failed", "skipped", "cancelled", "waiting"],
+  waiting: ["running", "completed", "failed", "cancelled"],
+  running: ["completed", "failed", "cancelled", "waiting"],
+  completed: ["compensating", "compensation_failed"],
+  compensating: ["compensated", "compensation_failed"],
+};
 
 /**
  * The automaton of the contract's grammar: `turn_started (step_started block* step_finished tool*)* turn_finished`,
  * blocks never interleave, one terminal event, `seq` without a gap, and each `block_stop` is what its deltas add up to. What
- * is asked about a call is asked before it starts, once, and answered before it starts or its turn goes on.
+ * is asked about a call is asked before it starts, once, and answered before it starts or its turn goes on. A turn that
+ * executes a plan has no such steps: its `plan_step` events lead each step from one state to the next.
  * Feed it every chunk of a stream in order, then ask for the end.
  *
  * @param firstSeq the `seq` the first event has to have; by default whatever it has
@@ -55,10 +67,12 @@ export function grammarCheck(firstSeq?: bigint) {
             block: undefined,
             calls: new Map(),
             requests: new Map(),
+            planSteps: event.value.plan === undefined ? undefined : new Map(),
           };
           return;
         case "stepStarted": {
           const open = inTurn(chunk);
+          assert.equal(open.planSteps, undefined, `${at} in a turn that executes a plan`);
           const again = open.inStep && event.value.step === open.step && event.value.attempt === open.attempt + 1;
           const next = !open.inStep && event.value.step === open.step + 1 && event.value.attempt === 1;
           assert.ok(again || next, `${at}: step ${event.value.step} attempt ${event.value.attempt} out of order`);
@@ -119,9 +133,16 @@ export function grammarCheck(firstSeq?: bigint) {
           open.calls.set(event.value.toolCallId, "started");
           return;
         }
-        case "toolOutput":
+        case "toolOutput": {
+          const { planSteps } = inTurn(chunk);
+          if (planSteps !== undefined) {
+            const state = planSteps.get(event.value.toolCallId.replace(/^undo:/, ""));
+            assert.ok(state === "running" || state === "compensating", `${at}: the step does not run`);
+            return;
+          }
           assert.equal(inTurn(chunk).calls.get(event.value.toolCallId), "started", `${at}: the tool does not run`);
           return;
+        }
         case "toolFinished": {
           const open = inTurn(chunk);
           assert.equal(open.calls.get(event.value.toolCallId), "started", `${at}: the tool was not started`);
@@ -133,6 +154,13 @@ export function grammarCheck(firstSeq?: bigint) {
           assert.ok(!open.inStep, `${at} inside a step`);
           for (const [id, state] of open.calls) assert.notEqual(state, "started", `${at} while call ${id} runs`);
           assert.deepEqual([...open.requests.keys()], [], `${at} while requests wait`);
+          for (const [key, state] of open.planSteps ?? [])
+            assert.ok(!["running", "waiting", "compensating"].includes(state), `${at} while step ${key} is ${state}`);
+          assert.equal(
+            open.planSteps === undefined,
+            event.value.plan === undefined,
+            `${at}: an outcome of no plan, or none`,
+          );
           finished.add(open.turnId);
           turn = undefined;
           return;
@@ -143,12 +171,17 @@ export function grammarCheck(firstSeq?: bigint) {
           assert.ok(!open.inStep, `${at} inside a step`);
           assert.deepEqual([sessionId, turnId], [chunk.sessionId, chunk.turnId], `${at}: of another place`);
           assert.ok(kind === "approval" || kind === "question", `${at}: kind ${kind}`);
+          assert.ok(requestId !== "" && !open.requests.has(requestId), `${at}: no id, or one that waits`);
+          if (open.planSteps !== undefined) {
+            assert.ok(![...open.requests.values()].includes(toolCallId), `${at}: asked twice`);
+            open.requests.set(requestId, toolCallId);
+            return;
+          }
           // What was allowed is asked for again when what it would run has changed meanwhile.
           assert.ok(
             ["named", "answered"].includes(open.calls.get(toolCallId) ?? ""),
             `${at}: not a call of this answer, or asked twice, or begun`,
           );
-          assert.ok(requestId !== "" && !open.requests.has(requestId), `${at}: no id, or one that waits`);
           open.calls.set(toolCallId, "asked");
           open.requests.set(requestId, toolCallId);
           return;
@@ -161,7 +194,16 @@ export function grammarCheck(firstSeq?: bigint) {
           open.requests.delete(event.value.requestId);
           return;
         }
-        case "planStep":
+        case "planStep": {
+          const { planSteps } = inTurn(chunk);
+          assert.ok(planSteps !== undefined, `${at} in a turn that executes no plan`);
+          const { stepId, itemPath, state } = event.value;
+          const key = itemPath.length === 0 ? stepId : `${stepId}[${itemPath.join()}]`;
+          const before = planSteps.get(key) ?? "pending";
+          assert.ok(planStepsAfter[before]?.includes(state), `${at}: step ${key} from ${before} to ${state}`);
+          planSteps.set(key, state);
+          return;
+        }
         case "historyCompacted":
         case "toolsChanged":
         case "notice":
