@@ -315,6 +315,66 @@ describe("what an execution comes to", () => {
       output: { name: "look", text: "hello there", n: 7 },
     },
     {
+      name: "a pause that is long enough to give its place up",
+      steps: [call("a", "flaky", {}, { retry: { delayMs: 1100n } })],
+      failTimes: 1,
+      lines: ["a running", "a waiting", "a running", "a completed"],
+      output: { name: "flaky" },
+    },
+    {
+      name: "steps that together take too long",
+      steps: [
+        {
+          id: "all",
+          kind: "parallel",
+          timeoutMs: 50n,
+          onError: "continue",
+          details: {
+            case: "parallel",
+            value: { branches: [{ name: "x", steps: [call("h", "hold"), call("n", "look")] }] },
+          },
+        },
+        call("after", "look", { got: { ref: "step.all.result" } }),
+      ],
+      lines: [
+        "all running",
+        "h running",
+        "n running",
+        "n completed",
+        "h cancelled",
+        "all failed",
+        "after running",
+        "after completed",
+      ],
+      output: { name: "look", got: null },
+    },
+    {
+      name: "a model that takes too long",
+      steps: [modelStep("slow", { prompt: "be slow" }, { timeoutMs: 50n })],
+      lines: ["slow running", "slow failed"],
+      state: "failed",
+      failed: "slow",
+    },
+    {
+      name: "a model whose answer does not fit",
+      steps: [modelStep("json", { prompt: "no JSON", schema: '{"type":"object"}' }, { onError: "skip" })],
+      lines: ["json running", "json failed"],
+      output: null,
+    },
+    {
+      name: "items that are no list",
+      steps: [
+        {
+          id: "each",
+          kind: "for_each",
+          details: { case: "forEach", value: { items: '{"ref":"input.list"}', steps: [call("in", "look")] } },
+        },
+      ],
+      lines: ["each failed"],
+      state: "failed",
+      failed: "each",
+    },
+    {
       name: "a failure within a loop stops what runs beside it",
       steps: [
         {
@@ -339,6 +399,10 @@ describe("what an execution comes to", () => {
   const script = `
 - when: { text: JSON for hello there }
   text: '{"n":7}'
+- when: { text: be slow }
+  text: a long answer that takes its time
+  chunk: 1
+  delay_ms: 50
 - { text: hello there, chunk: 4 }
 `;
   for (const { name, steps, lines, state = "completed", output = null, failed = "", ran, failTimes = 0 } of rows) {
@@ -453,6 +517,26 @@ test("a question that nobody answers in time fails the step", async (context) =>
   const { finished } = await followed(sample.plans.executePlan({ planId }));
   assert.deepEqual([finished?.state, finished?.failedStepId], ["failed", "which"]);
   assert.match(finished?.error?.message ?? "", /nobody answered in time/);
+});
+
+test("undoing is asked for where it needs approval, and what is denied is told", async (context) => {
+  const sample = await startSample(context, { flags: { "permissions.allow": ["change(done)"] } });
+  const compensation = { function: "change", parameters: '{"undo":true}' };
+  const planId = await sample.make([
+    call("a", "look", {}, { compensation }),
+    call("b", "fail", {}, { dependsOn: ["a"] }),
+  ]);
+  const { lines, finished } = await followed(sample.plans.executePlan({ planId }), async ({ event, executionId }) => {
+    if (event.case !== "stepChanged" || !event.value.reason.startsWith("change")) return;
+    const { requests } = await sample.client.listPendingRequests({ sessionId: executionId });
+    const [request] = requests;
+    assert.equal(request?.toolCallId, "undo:a");
+    const requestId = request?.requestId ?? "";
+    await sample.client.respondToRequest({ sessionId: executionId, responses: [{ requestId, decision: "deny" }] });
+  });
+  assert.deepEqual(lines.slice(-4), ["b failed", "a compensating", "a compensating", "a compensation_failed"]);
+  assert.equal(finished?.failedStepId, "b");
+  assert.deepEqual(sample.ran, ["look {}", "fail {}"]);
 });
 
 describe("a step that needs approval", () => {
