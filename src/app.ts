@@ -23,6 +23,7 @@ import { lockDataDir } from "./log/lock-file.ts";
 import { openOrRescue } from "./log/open-or-rescue.ts";
 import type { Store } from "./log/store.ts";
 import { createMcpPath, type McpPath, mcpPath } from "./mcp-server/mcp-path.ts";
+import { planCaller } from "./plan/call-plan.ts";
 import { Executions, storedPlans } from "./plan/executions.ts";
 import { Plans } from "./plan/plans.ts";
 import { planRunner } from "./plan/run-plan.ts";
@@ -183,6 +184,7 @@ export async function startApp({
         compactAtShare: config["compaction.at_share"],
         ...(windowTokens === 0 ? {} : { contextWindowTokens: windowTokens }),
       },
+      callPlan: (giver, call, own) => callPlan(giver, call, own),
       runPlan: planRunner({ plans: storedPlans(store), maxParallelSteps: config["plan.max_parallel_steps"] }),
       now,
       newId: (prefix) => `${prefix}_${randomUUID().replaceAll("-", "")}`,
@@ -204,6 +206,7 @@ export async function startApp({
     const executionState = executions.state.bind(executions);
     const plans = new Plans({ store, environment, sessions, workspace, maxRepairs, executionState });
     undo.defer(() => plans.stop());
+    const callPlan = planCaller({ plans, sessions, store });
     const health = createHealthRegistry();
     const stopping = new AbortController();
     stopping.signal.addEventListener("abort", () => void schedules.stop(), { once: true });

@@ -42,6 +42,10 @@ export interface Budget {
   readonly maxDurationMs?: number;
 }
 
+/** How a turn goes about its work: with its tools, by a plan, or as the model sees fit. */
+export const strategies = ["direct", "planned", "auto"] as const;
+export type Strategy = (typeof strategies)[number];
+
 /** How one model call is made. */
 export interface ModelOptions {
   readonly temperature?: number;
@@ -66,6 +70,8 @@ export interface GenerateOptions extends ModelOptions {
   readonly allowedTools?: readonly string[];
   readonly timeoutMs?: number;
   readonly metadata?: Readonly<Record<string, string>>;
+  /** Absent means `direct`. */
+  readonly strategy?: Strategy;
 }
 
 /** What a client asks for: one turn. */

@@ -12,6 +12,7 @@ import type { TurnEnvironment } from "../session/run-turn.ts";
 import { shuttingDown, tooMany } from "../session/session-errors.ts";
 import type { Principal, Sessions } from "../session/sessions.ts";
 import type { FunctionSet } from "../tool/function-sets.ts";
+import { planFunctionNames } from "../tool/plan-functions.ts";
 import { type CheckedPlan, checkPlan, isRunnable, type PlanCheck, type PlanFunctions } from "./check-plan.ts";
 import { planToYaml } from "./plan-yaml.ts";
 import { stepsWithin } from "./steps-within.ts";
@@ -37,6 +38,8 @@ export interface Writing {
 }
 
 export interface NewPlanRequest extends Writing {
+  /** Id wanted; absent for a new one. */
+  readonly planId?: string;
   /** Empty means the server's own workspace and functions. */
   readonly sessionId: string;
   /** Empty only where a draft is given. */
@@ -112,7 +115,7 @@ export class Plans {
       if (functions.find(name) === undefined)
         throw invalidField(`allowed_functions[${index}]`, `names no function of the server; ListTools has them all`);
     }
-    const planId = environment.newId("plan");
+    const planId = request.planId ?? environment.newId("plan");
     const check = this.#checking(principal, functions, allowedFunctions, planId);
     const { draft } = request;
     const wish = { requirement, context, neededFunctions: new Set<string>() };
@@ -248,7 +251,7 @@ export class Plans {
   async #functionsOf(principal: Principal, sessionId: string): Promise<FunctionSet> {
     const { environment, sessions, workspace } = this.#options;
     const of = sessionId === "" ? workspace : (await sessions.get(principal, sessionId)).config.workspace;
-    return environment.functions.current(of);
+    return withoutPlanFunctions(await environment.functions.current(of));
   }
 
   #checking(
@@ -287,6 +290,15 @@ export class Plans {
   }
 }
 
+/** The steps of a plan make no plans. */
+function withoutPlanFunctions(set: FunctionSet): FunctionSet {
+  return {
+    ...set,
+    definitions: set.definitions.filter(({ name }) => !planFunctionNames.includes(name)),
+    find: (name) => (planFunctionNames.includes(name) ? undefined : set.find(name)),
+  };
+}
+
 function allowed(functions: PlanFunctions, names: readonly string[]): PlanFunctions {
   if (names.length === 0) return functions;
   const known = new Set(names);
@@ -315,7 +327,8 @@ function forbidden(draft: PlanDraft, functions: PlanFunctions, allowedNames: rea
   );
 }
 
-function functionsCalled({ details, compensation }: PlanStep): string[] {
+/** Names of the functions that a step calls itself. */
+export function functionsCalled({ details, compensation }: PlanStep): string[] {
   return [
     ...(details.kind === "function_call" ? [details.function] : []),
     ...(compensation === undefined ? [] : [compensation.function]),

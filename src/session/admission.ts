@@ -15,7 +15,9 @@ export async function checkTurn(
   models: readonly Model[],
   ofSession: Budget | undefined,
 ): Promise<void> {
-  const format = request.options.responseFormat;
+  const { strategy = "direct", responseFormat: format } = request.options;
+  if (strategy !== "direct" && request.sessionId === "")
+    throw invalidField("options.strategy", `is ${strategy}, which needs a session; create one, or leave it out`);
   if (format?.type === "json_schema") {
     const fault = schemaFault(format.schema);
     if (fault !== undefined)
@@ -56,6 +58,8 @@ function needs({ messages, tools, options }: TurnRequest): Need[] {
     })),
   );
   if (tools.length > 0) found.push({ field: "tools", anyOf: ["tools"], what: "ask for calls of functions" });
+  if ((options.strategy ?? "direct") !== "direct")
+    found.push({ field: "options.strategy", anyOf: ["tools"], what: "asks for calls of functions" });
   const { thinking, stateful } = options;
   const wantsThought =
     thinking?.enabled ?? (thinking?.budgetTokens !== undefined || (thinking?.effort ?? "none") !== "none");

@@ -14,6 +14,7 @@ import { orderBlocks } from "./order-blocks.ts";
 import { FencedError } from "./owned-log.ts";
 import { finishReasonOf, type RunningSession, record, StoppedError } from "./run-turn.ts";
 import type { TurnState } from "./state.ts";
+import { mayCall, strategyPrompt, withStrategy } from "./strategy.ts";
 import { validHistory } from "./valid-history.ts";
 
 /** Events that may wait for their commit before the model is read no further. */
@@ -163,9 +164,12 @@ async function askModel(call: ModelCall): Promise<"finished" | "compacted" | Voi
       tellWhatIsWithheld(call, history, messages);
     const request: ChatRequest = {
       model: model.model,
-      messages: withSystemPrompt(messages, session.config, session.environment.systemPrompt),
-      tools: model.features.includes("tools") ? offeredTools(turn, call.functions) : [],
-      options: modelOptions(turn.options, step, call.lastResponseId, call.isOwn),
+      messages: withSystemPrompt(messages, session.config, session.environment.systemPrompt, strategyPrompt(turn)),
+      ...withStrategy(
+        turn,
+        model.features.includes("tools") ? offeredTools(turn, call.functions) : [],
+        modelOptions(turn.options, step, call.lastResponseId, call.isOwn),
+      ),
     };
     for await (const events of model.stream(request, signal, call.hasOthers)) {
       for (const event of events) {
@@ -256,17 +260,16 @@ function withSystemPrompt(
   messages: readonly Message[],
   config: SessionConfig,
   serverPrompt: string,
+  ofStrategy: string,
 ): readonly Message[] {
   const hasOwn = messages.some((message) => message.role === "system" || message.role === "developer");
-  const prompt = config.systemPrompt !== "" ? config.systemPrompt : hasOwn ? "" : serverPrompt;
+  const whole = config.systemPrompt !== "" ? config.systemPrompt : hasOwn ? "" : serverPrompt;
+  const prompt = [whole, ofStrategy].filter((part) => part !== "").join("\n\n");
   return prompt === "" ? messages : [{ role: "system", blocks: [{ type: "text", text: prompt }] }, ...messages];
 }
 
 function offeredTools(turn: TurnState, functions: FunctionIndex): ToolDefinition[] {
   const clients = new Set(turn.clientTools.map((tool) => tool.name));
-  const allowed = turn.options.allowedTools === undefined ? undefined : new Set(turn.options.allowedTools);
-  const ours = functions.definitions.filter(
-    (definition) => !clients.has(definition.name) && (allowed === undefined || allowed.has(definition.name)),
-  );
+  const ours = functions.definitions.filter(({ name }) => !clients.has(name) && mayCall(turn, name));
   return [...turn.clientTools, ...ours];
 }

@@ -10,6 +10,7 @@ import type { PlannedCall } from "./next-step.ts";
 import { questionResult } from "./questions.ts";
 import type { RunningSession } from "./run-turn.ts";
 import type { CallState, TurnState } from "./state.ts";
+import { fitsStrategy, mayCall } from "./strategy.ts";
 
 /** What becomes of a call. */
 export type Verdict =
@@ -45,7 +46,8 @@ export async function judgeCall(
   if (position >= maxCallsPerStep)
     return refused(`not run: an answer may call ${maxCallsPerStep} tools at most; call this one again in the next`);
   const { allowedTools } = turn.options;
-  if (allowedTools !== undefined && !allowedTools.includes(use.name))
+  if (!fitsStrategy(turn, use.name)) return refused(`${use.name} is not offered in this turn: its strategy is direct`);
+  if (allowedTools !== undefined && !mayCall(turn, use.name))
     return refused(`the tool ${use.name} is not allowed in this turn; allowed are: ${allowedTools.join(", ")}`);
   const found = functions.find(use.name);
   if (found === undefined) return { type: "run" };

@@ -22,6 +22,7 @@ export function modelOptions(
     allowedTools: _tools,
     timeoutMs: _timeout,
     metadata: _metadata,
+    strategy: _strategy,
     ...options
   } = turnOptions;
   if (step === 1) return isAsked ? options : withoutResponse(options);

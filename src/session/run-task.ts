@@ -6,6 +6,7 @@ import { type ToolResult, toolFailure } from "../chat/tool-result.ts";
 import type { TurnAnswer } from "../convert/turn-answer.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import type { FunctionContext } from "../tool/function-provider.ts";
+import { type PlanCall, runPlanName } from "../tool/plan-functions.ts";
 import { type Task, taskName } from "../tool/task.ts";
 import { budgetLeft } from "./budgets.ts";
 import { callTitle } from "./call-title.ts";
@@ -23,15 +24,19 @@ export type TaskSessions = Pick<
   "get" | "create" | "delete" | "startTurn" | "subscribe" | "cancelTurn" | "goOn"
 >;
 
-/** The call of a running turn that hands a task over. */
-interface Giver {
+/** The call of a running turn that hands work over. */
+export interface Giver {
   readonly session: RunningSession;
   readonly turn: TurnState;
   readonly functions: FunctionIndex;
   readonly toolCallId: string;
 }
 
-type Own = Pick<FunctionContext, "signal" | "onOutput">;
+/** What ends the work, and what people are told of it. */
+export type Own = Pick<FunctionContext, "signal" | "onOutput">;
+
+/** Does what a model asks of plans, for a call of a turn. @throws the reason of the signal. */
+export type RunPlanCall = (giver: Giver, call: PlanCall, own: Own) => Promise<ToolResult>;
 
 /** The one turn of a session that is made for a task. */
 const taskRequestId = "task";
@@ -71,8 +76,10 @@ export async function cancelTasks(session: RunningSession, turn: TurnState): Pro
   const { sessions } = session.environment;
   if (sessions === undefined || !session.isKept) return;
   for (const call of turn.answer?.calls ?? []) {
-    if (!isTask(call) || call.started === undefined || call.result !== undefined) continue;
-    const sessionId = taskSessionId(session, turn, call.use.id);
+    if (call.started === undefined || call.result !== undefined) continue;
+    if (!isTask(call) && call.use.name !== runPlanName) continue;
+    const id = isTask(call) ? taskSessionId : planExecutionId;
+    const sessionId = id(session, turn, call.use.id);
     await cancel(session, sessions, principalOf(session, turn), sessionId, "");
   }
 }
@@ -85,8 +92,17 @@ export async function cancelTask(session: RunningSession, turn: TurnState, toolC
   await cancel(session, sessions, principalOf(session, turn), sessionId, "");
 }
 
+/** Id of the execution that a call of `run_plan` begins: the same for the same call of the same turn, on any server. */
+export function planExecutionId(
+  { sessionId }: Pick<RunningSession, "sessionId">,
+  { turnId }: Pick<TurnState, "turnId">,
+  toolCallId: string,
+): string {
+  return `exec_${requestHash([sessionId, turnId, toolCallId]).slice(0, 32)}`;
+}
+
 /** The session of the giver was deleted. */
-async function isGone(session: RunningSession, turn: TurnState, sessions: TaskSessions): Promise<boolean> {
+export async function isGone(session: RunningSession, turn: TurnState, sessions: TaskSessions): Promise<boolean> {
   if (!session.isKept) return false;
   return sessions.get(principalOf(session, turn), session.sessionId).then(
     () => false,
@@ -103,7 +119,7 @@ function taskSessionId({ sessionId }: RunningSession, { turnId }: TurnState, too
   return `ses_${requestHash([sessionId, turnId, toolCallId]).slice(0, 32)}`;
 }
 
-function principalOf({ tenant }: RunningSession, { principal }: TurnState): Principal {
+export function principalOf({ tenant }: RunningSession, { principal }: TurnState): Principal {
   return { tenant, name: principal };
 }
 

@@ -90,6 +90,7 @@ async function runCall(
   use: PlannedCall["call"]["use"],
   signal: AbortSignal,
 ): Promise<ToolResult> {
+  const { callPlan } = session.environment;
   const isHidden = hiddenFiles(sessionRules(session), session.config.workspace);
   return runFunction(
     functions,
@@ -104,6 +105,9 @@ async function runCall(
       onOutput: (stream, text) =>
         void record(session, turn.turnId, { type: "tool-output", toolCallId: use.id, stream, text }),
       runTask: (task, own) => runTask({ session, turn, functions, toolCallId: use.id }, task, own),
+      ...(callPlan === undefined || !session.isKept
+        ? {}
+        : { callPlan: (call, own) => callPlan({ session, turn, functions, toolCallId: use.id }, call, own) }),
     },
   );
 }

@@ -18,7 +18,7 @@ import type { CommitExtras, LogWriter } from "./log-writer.ts";
 import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
 import { FencedError } from "./owned-log.ts";
-import { cancelTasks, type TaskSessions } from "./run-task.ts";
+import { cancelTasks, type RunPlanCall, type TaskSessions } from "./run-task.ts";
 import { runTools } from "./run-tools.ts";
 import { foldRecord, openRequests, ranMs, type SessionState, type TurnState, waitedMs } from "./state.ts";
 import { turnErrorFrom } from "./turn-error.ts";
@@ -75,6 +75,8 @@ export interface TurnEnvironment {
   readonly sessions?: TaskSessions;
   /** Executes the plan of a turn that has one; absent where none can be. */
   readonly runPlan?: RunPlan;
+  /** Makes, changes and runs plans for the model of a turn; absent where none can be. */
+  readonly callPlan?: RunPlanCall;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly newId: (prefix: string) => string;

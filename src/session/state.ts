@@ -9,6 +9,7 @@ import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-resul
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { present } from "../convert/present.ts";
 import type { SkillPermissions } from "../tool/permission.ts";
+import { createPlanName, planFunctionNames, runPlanName } from "../tool/plan-functions.ts";
 import { taskName } from "../tool/task.ts";
 import { compactedHistory } from "./compact-history.ts";
 import { taskUsageOf } from "./task-usage.ts";
@@ -79,6 +80,8 @@ export interface TurnState {
   compactedStep: number;
   /** The plan it executes; undefined for others. */
   readonly plan: PlanTurnState | undefined;
+  /** How far a planned turn is: nothing yet, a plan that can run, or over, since it ran or there is none. */
+  planning: "none" | "made" | "over";
   /** The last calls of the turn's answers before this one, in order. */
   earlierCalls: readonly ToolUseBlock[];
   /** Pending requests that nobody has answered, since when there are any, and for how long there were before. */
@@ -179,6 +182,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
         usage: undefined,
         taskUsage: undefined,
         compactedStep: 0,
+        planning: "none",
         earlierCalls: [],
         plan: event.plan === undefined ? undefined : { run: event.plan, changes: [], requests: [], ending: undefined },
         waits: { open: 0, sinceMs: 0, beforeMs: 0 },
@@ -242,7 +246,11 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       if (call.use.name === updateTodosName && event.result.success)
         state.todos = todosFrom(parsedInput(call.use.input)) ?? state.todos;
       if (call.use.name === loadSkillName) noteLoadedSkill(state.loadedSkills, event.result);
-      const used = call.use.name === taskName ? taskUsageOf(event.result) : undefined;
+      const isTask = call.use.name === taskName || planFunctionNames.includes(call.use.name);
+      const used = isTask ? taskUsageOf(event.result) : undefined;
+      if (turn !== undefined && call.use.name === createPlanName)
+        turn.planning = event.result.success ? "made" : "over";
+      if (turn !== undefined && call.use.name === runPlanName) turn.planning = "over";
       if (turn !== undefined && used !== undefined) turn.taskUsage = addUsage(turn.taskUsage, used);
       return;
     }

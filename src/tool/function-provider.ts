@@ -1,5 +1,6 @@
 import type { ToolDefinition } from "../chat/request.ts";
 import type { ToolResult } from "../chat/tool-result.ts";
+import type { PlanCall } from "./plan-functions.ts";
 import type { Task } from "./task.ts";
 
 /** A function this server can run for a model. */
@@ -54,6 +55,12 @@ export interface FunctionContext {
    * @throws the reason of the signal.
    */
   runTask?(task: Task, own: Pick<FunctionContext, "signal" | "onOutput">): Promise<ToolResult>;
+  /**
+   * Makes, changes or runs a plan, as the session; called again for the same call it goes on with what that began. Absent
+   * where no turn of a session is under way, and in the steps of a plan.
+   * @throws the reason of the signal.
+   */
+  callPlan?(call: PlanCall, own: Pick<FunctionContext, "signal" | "onOutput">): Promise<ToolResult>;
 }
 
 /** One call, its arguments already parsed and checked against the definition's schema. */

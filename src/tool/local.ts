@@ -5,6 +5,7 @@ import { editFile } from "./edit-file.ts";
 import type { FunctionProvider } from "./function-provider.ts";
 import { listFiles } from "./list-files.ts";
 import type { LocalFunction } from "./local-function.ts";
+import { planFunctions } from "./plan-functions.ts";
 import { readFile } from "./read-file.ts";
 import { searchText } from "./search-text.ts";
 import { task } from "./task.ts";
@@ -19,6 +20,7 @@ const ownFunctions: readonly LocalFunction[] = [
   askUser,
   updateTodos,
   task,
+  ...planFunctions,
   writeFile,
   editFile,
   applyPatch,

@@ -83,6 +83,7 @@ async function runInTime(
     signal: stop.signal,
     ...(context.isHidden === undefined ? {} : { isHidden: context.isHidden }),
     ...(context.runTask === undefined ? {} : { runTask: context.runTask }),
+    ...(context.callPlan === undefined ? {} : { callPlan: context.callPlan }),
     onOutput: (stream, text) => {
       if (listening) context.onOutput?.(stream, text);
     },

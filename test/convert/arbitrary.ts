@@ -22,7 +22,13 @@ import {
   planOutcomeStates,
   planStepStates,
 } from "../../src/chat/plan.ts";
-import type { Budget, GenerateOptions, ToolDefinition, TurnRequest } from "../../src/chat/request.ts";
+import {
+  type Budget,
+  type GenerateOptions,
+  strategies,
+  type ToolDefinition,
+  type TurnRequest,
+} from "../../src/chat/request.ts";
 import type { PermissionPolicy, SessionConfig } from "../../src/chat/session-config.ts";
 import { permissionModes } from "../../src/chat/session-config.ts";
 import type { ToolResult } from "../../src/chat/tool-result.ts";
@@ -252,6 +258,7 @@ export const options = record<GenerateOptions>(
     allowedTools: fc.array(filledText, { minLength: 1, maxLength: 3 }),
     timeoutMs: fc.nat(),
     metadata: filledMap,
+    strategy: fc.constantFrom(...strategies),
   },
   [
     "temperature",
@@ -269,6 +276,7 @@ export const options = record<GenerateOptions>(
     "allowedTools",
     "timeoutMs",
     "metadata",
+    "strategy",
   ],
 );
 

@@ -111,7 +111,6 @@ const badTurns: [name: string, request: JsonObject, field: string, says?: RegExp
   ["an empty stop", asked({ options: { stop: ["a", ""] } }), "options.stop[1]"],
   ["a nameless allowed tool", asked({ options: { allowedTools: [""] } }), "options.allowed_tools[0]"],
   ["a strategy that is none", asked({ options: { strategy: "clever" } }), "options.strategy", /clever/],
-  ["a plan without a session", asked({ options: { strategy: "planned" } }), "options.strategy", /needs a session/],
   ["a time beyond all timers", asked({ options: { timeoutMs: "4294967296" } }), "options.timeout_ms", /4294967296/],
   ["a negative cost", asked({ options: { budget: { maxCostNanoUsd: "-1" } } }), "options.budget.max_cost_nano_usd"],
   [

@@ -18,14 +18,15 @@ import {
   ToolDefinitionSchema,
 } from "../../../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../../chat/error.ts";
-import type {
-  Budget,
-  GenerateOptions,
-  ResponseFormat,
-  StatefulOptions,
-  ThinkingOptions,
-  ToolDefinition,
-  TurnRequest,
+import {
+  type Budget,
+  type GenerateOptions,
+  type ResponseFormat,
+  type StatefulOptions,
+  strategies,
+  type ThinkingOptions,
+  type ToolDefinition,
+  type TurnRequest,
 } from "../../chat/request.ts";
 import { checkDistinct, checkFilled, checkJsonObject, checkRange } from "../content-check.ts";
 import { present, presentList, presentMap, presentText } from "../present.ts";
@@ -121,6 +122,7 @@ export function optionsFromProto(
     allowedTools: presentList(options.allowedTools),
     timeoutMs: countFromProto(options.timeoutMs, `${path}.timeout_ms`),
     metadata: presentMap(options.metadata),
+    strategy: options.strategy === "" ? undefined : wordFromProto(options.strategy, strategies, `${path}.strategy`),
   });
   if (checked) {
     checkRange(read.temperature, 0, 2, `${path}.temperature`);
@@ -150,6 +152,7 @@ export function optionsToProto(options: GenerateOptions): ProtoGenerateOptions {
     allowedTools: [...(options.allowedTools ?? [])],
     timeoutMs: integerToProto(options.timeoutMs),
     metadata: { ...options.metadata },
+    strategy: options.strategy ?? "",
   });
 }
 
