@@ -1,12 +1,13 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: prompts of plans have references of this form.
 import assert from "node:assert/strict";
-import { describe, type TestContext, test } from "node:test";
+import { after, describe, type TestContext, test } from "node:test";
 import { setImmediate as nextMoment, setTimeout as wait } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { type PlanEvent, PlanService, type PlanStepSchema } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { collect } from "../support/grammar.ts";
+import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
 import { startTestApp, type TestAppOptions } from "../support/test-app.ts";
 
 type Step = MessageInitShape<typeof PlanStepSchema>;
@@ -671,4 +672,39 @@ test("a plan runs another one, and its goals are judged", async (context) => {
     ],
   );
   assert.equal(finished?.goalMet, false);
+});
+
+describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 60_000 }, () => {
+  after(stopTestDatabases);
+
+  test("the one goes on where the other stopped, and takes answers that came to it", async (context) => {
+    const flags = { database_url: await testDatabase() };
+    const first = await startSample(context, { flags });
+    const second = await startSample(context, { flags });
+    const planId = await first.make(
+      [
+        call("h", "hold", {}, { onError: "continue" }),
+        ask("q"),
+        call("l", "look", { got: { ref: "step.q.result.name" } }, { dependsOn: ["h"] }),
+      ],
+      withWhat,
+    );
+    let executionId = "";
+    const broken = followed(first.plans.executePlan({ planId }), async (frame) => {
+      ({ executionId } = frame);
+      if (frame.event.case === "inputRequested")
+        await second.plans.submitPlanInput({ planId, stepId: "q", values: '{"name":"x"}' });
+      if (
+        frame.event.case === "stepChanged" &&
+        frame.event.value.stepId === "q" &&
+        frame.event.value.state === "completed"
+      )
+        void first.app.close(0);
+    });
+    await assert.rejects(broken, hasCode(Code.Unavailable));
+    const { lines, finished } = await followed(second.plans.executePlan({ planId, executionId }));
+    assert.deepEqual(lines, ["h running", "q running", "q completed", "h failed", "l running", "l completed"]);
+    assert.deepEqual(JSON.parse(finished?.output ?? ""), { name: "look", got: "x" });
+    assert.deepEqual([...first.ran, ...second.ran].toSorted(), ["hold {}", 'look {"got":"x"}']);
+  });
 });
