@@ -540,6 +540,33 @@ test("undoing is asked for where it needs approval, and what is denied is told",
   assert.deepEqual(sample.ran, ["look {}", "fail {}"]);
 });
 
+test("a budget of tokens keeps the next model from being asked", async (context) => {
+  const sample = await startSample(context, {
+    script: "- { text: hello, usage: { prompt_tokens: 5, completion_tokens: 5 } }\n",
+  });
+  const planId = await sample.make([
+    modelStep("a", { prompt: "one" }),
+    modelStep("b", { prompt: "two" }, { dependsOn: ["a"] }),
+  ]);
+  const { lines, finished } = await followed(sample.plans.executePlan({ planId, budget: { maxTotalTokens: 1n } }));
+  assert.deepEqual(lines, ["a running", "a completed", "b failed"]);
+  assert.equal(finished?.error?.reason, "BUDGET_TOKENS");
+  assert.equal(finished?.usage?.outputTokens, 5n);
+});
+
+test("a budget of time stops what runs and undoes what completed", async (context) => {
+  const sample = await startSample(context);
+  const compensation = { function: "look", parameters: '{"undo":1}' };
+  const planId = await sample.make([
+    call("a", "look", {}, { compensation }),
+    call("h", "hold", {}, { dependsOn: ["a"] }),
+  ]);
+  const { lines, finished } = await followed(sample.plans.executePlan({ planId, budget: { maxDurationMs: 150n } }));
+  assert.deepEqual(lines.slice(-3), ["h cancelled", "a compensating", "a compensated"]);
+  assert.deepEqual([finished?.state, finished?.error?.reason], ["failed", "BUDGET_DURATION"]);
+  assert.equal(sample.aborted.length, 1);
+});
+
 describe("a step that needs approval", () => {
   const rows = [
     { decision: "allow_once", state: "completed", ran: ['look {"n":1}', 'change {"n":2}'] },
