@@ -15,7 +15,7 @@ import type { PermissionMode } from "./chat/session-config.ts";
 import type { Config } from "./config.ts";
 import { configuredMcpServers } from "./configured-mcp.ts";
 import { configuredModels } from "./configured-models.ts";
-import { configuredSandbox } from "./configured-sandbox.ts";
+import { configuredSandbox, secretFiles } from "./configured-sandbox.ts";
 import { configuredSkills } from "./configured-skills.ts";
 import { makeDataDir } from "./data-dir.ts";
 import { dialects } from "./dialect/dialect.ts";
@@ -168,7 +168,7 @@ export async function startApp({
         mode: config["permissions.mode"],
         allow: config["permissions.allow"],
         ask: config["permissions.ask"],
-        deny: config["permissions.deny"],
+        deny: [...config["permissions.deny"], ...secretFiles(config).map(denyReading)],
         sandbox: sandbox.kind,
       },
       limits: {
@@ -415,6 +415,11 @@ async function openSharedStore(config: Config): Promise<Store> {
     placements: config.placement,
     build: version,
   });
+}
+
+/** A rule about one file, whatever its name is made of. */
+function denyReading(path: string): string {
+  return `read_file(${path.replace(/[\\*?[\]{}()!+@]/g, "?")})`;
 }
 
 function tokenFrom(config: Config): string {

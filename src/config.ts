@@ -303,6 +303,8 @@ export type SettingKey = keyof Settings;
 
 /** All settings, each with its value. */
 export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setting<infer Value> ? Value : never } & {
+  /** The file that was read, absolute; empty for none. */
+  readonly file: string;
   /** Endpoints of the operator's own; from the file only. */
   readonly providers: readonly NamedEndpoint[];
   /** MCP servers to connect to; from the file only. */
@@ -359,6 +361,7 @@ export function readConfig(sources: ConfigSources): Config {
     return written === undefined ? byDefault : readFrom(`${key} in ${file}`, written, resolve(file, ".."));
   };
   return {
+    file: fromFile.size === 0 ? "" : resolve(workingDirectory, file),
     providers: providersOf(fromFile, file),
     mcp: mcpServersOf(fromFile, file),
     http: httpOf(fromFile, file),

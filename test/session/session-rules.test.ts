@@ -97,3 +97,24 @@ test("the mode bypass is refused where no sandbox is in force", async (context) 
     /bypass needs a sandbox/,
   );
 });
+
+test("what the server is configured by is read by no agent", async (context) => {
+  const { client, transport } = await startTestApp(context, {
+    settings: 'system_prompt: "a SECRET prompt"\n',
+    files: { "own.txt": "no SECRET\n" },
+    flags: { workspace: "." },
+  });
+  const { sessionId } = await client.createSession({ permissions: { mode: "bypass", allow: ["read_file"] } });
+  const tools = createClient(ToolService, transport);
+  const execute = async (name: string, given: object) => {
+    const { result } = await tools.executeTool({ sessionId, name, arguments: JSON.stringify(given) });
+    return `${result?.output} ${result?.error}`;
+  };
+  await assert.rejects(execute("read_file", { path: "codeagent.yaml" }), /denies it/);
+  const found = await execute("search_text", { pattern: "SECRET" });
+  assert.match(found, /workspace\/own\.txt:1: ?no SECRET/);
+  assert.ok(!found.includes("prompt"), found);
+  const seen = await execute("run_command", { command: "cat c*.yaml workspace/own.txt; ls" });
+  assert.match(seen, /no SECRET/);
+  assert.ok(!seen.includes("prompt") && seen.includes("codeagent.yaml"), seen);
+});

@@ -253,7 +253,9 @@ function mountsOf(access: ProgramAccess, options: SandboxOptions, guarded: reado
     access.readsEverything === true || shown.some((mount) => path.startsWith(`${mount.path}/`));
   const hidden = hiddenPlaces(options.dataDir, options.env).filter(isShown);
   const byPath = new Map<string, Mount>();
-  for (const mount of [...hidden.map((path): Mount => ({ path, how: "hide" })), ...shown])
+  const hide = (path: string): Mount => ({ path, how: "hide" });
+  // What holds this server's secrets is hidden also where all around it is shown.
+  for (const mount of [...hidden.map(hide), ...shown, ...(options.hidden ?? []).filter(isShown).map(hide)])
     byPath.set(mount.path, mount);
   return [...byPath.values()]
     .filter(({ path }) => existsSync(path))

@@ -8,6 +8,8 @@ export interface SandboxOptions {
   readonly kind: SandboxKind;
   /** This server's own files; no program sees them. Absolute, as all paths here. */
   readonly dataDir: string;
+  /** Files of this server with secrets in them, wherever they lie; programs see them empty. */
+  readonly hidden?: readonly string[];
   /** Every program may read these besides what it is given, for example a compiler in a folder of its own. */
   readonly readable: readonly string[];
   /** Every program may change these, also where they would be protected: a cache, or the `.git` of a workspace. */

@@ -132,12 +132,12 @@ export class RuntimeSandbox {
   }
 
   #files({ access, cwd }: ProgramStart, temporary: string, guarded: readonly string[]) {
-    const { dataDir, env, readable, writable } = this.#options;
+    const { dataDir, env, readable, writable, hidden = [] } = this.#options;
     const shown = [...readable, ...access.readable, ...access.writable, ...writable, temporary, cwd];
     const homes = access.readsEverything ? [] : [homedir(), "/root", "/home", tmpdir()];
     const isThere = (path: string) => existsSync(path);
     return {
-      denyRead: [...new Set([...homes, ...hiddenPlaces(dataDir, env)])].filter(isThere),
+      denyRead: [...new Set([...homes, ...hiddenPlaces(dataDir, env), ...hidden])].filter(isThere),
       // The runtime has programs of its own that run inside, also where it is installed in somebody's home.
       allowRead: [dirname(process.execPath), ownFolder(), ...shown].filter(isThere),
       allowWrite: [...access.writable, ...writable, temporary].filter(isThere),
