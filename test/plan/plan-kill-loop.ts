@@ -58,8 +58,8 @@ export async function planKillLoop(kills: number, random: () => number): Promise
       let seq = 0n;
       const requestId = `run ${states.length}`;
       for (let isOver = false; !isOver; ) {
-        server ??= await ground.start("data");
-        const running = server;
+        const running: Replica = server ?? (await ground.start("data"));
+        server = running;
         const killing = killed < kills ? later(30 + random() * 350, async () => running.kill()) : undefined;
         try {
           for await (const frame of plansAt(running).executePlan({ planId, requestId, afterSeq: seq })) {
