@@ -118,6 +118,10 @@ export async function startApp({
   if (config.record !== "" && config.replay !== "")
     throw new Error("record and replay exclude each other; start the server with one of them");
   const token = tokenFrom(config);
+  if (config.sandbox_network && config.sandbox !== "srt" && token === "")
+    throw new Error(
+      "sandbox_network: programs of agents would reach this server's own port, which asks nobody for a token, and could answer for people; set token_file, or leave it off",
+    );
   const tls = tlsFrom(config);
   makeDataDir(config.data_dir);
   const undo = new AsyncDisposableStack();

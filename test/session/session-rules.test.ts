@@ -98,6 +98,12 @@ test("the mode bypass is refused where no sandbox is in force", async (context) 
   );
 });
 
+test("programs that reach the network can't answer for people", async (context) => {
+  const flags = { sandbox_network: true };
+  await assert.rejects(startTestApp(context, { flags }), /sandbox_network: .* set token_file/);
+  await startTestApp(context, { flags: { ...flags, token: "a token of sixteen bytes" } });
+});
+
 test("what the server is configured by is read by no agent", async (context) => {
   const { client, transport } = await startTestApp(context, {
     settings: 'system_prompt: "a SECRET prompt"\n',
