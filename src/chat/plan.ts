@@ -10,7 +10,6 @@ export const planStepKinds = [
   "model",
   "sub_plan",
 ] as const;
-export type PlanStepKind = (typeof planStepKinds)[number];
 
 /** What a failed step means for the plan: it ends, what depends on the step is skipped, or it goes on with a null output. */
 export const onErrorPolicies = ["fail", "skip", "continue"] as const;
