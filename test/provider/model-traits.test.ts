@@ -12,7 +12,8 @@ import { openai } from "../../src/provider/openai.ts";
 import { openaiResponses } from "../../src/provider/openai-responses.ts";
 import type { ProviderSpec } from "../../src/provider/provider-spec.ts";
 
-const shape = '{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"],"additionalProperties":false}';
+const shape =
+  '{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"],"additionalProperties":false}';
 const options: ModelOptions = {
   temperature: 0.5,
   thinking: { enabled: true, effort: "xhigh" },
