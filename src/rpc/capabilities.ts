@@ -22,7 +22,14 @@ const features = [
   "session_budgets",
   "permissions",
   "approvals",
+  "questions",
+  "tasks",
+  "todos",
+  "sandbox",
+  "skills",
   "mcp",
+  "http_functions",
+  "plans",
 ];
 
 export interface Capabilities {
