@@ -1,6 +1,7 @@
 import { createInterface } from "node:readline/promises";
 import type { PendingRequest } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import type { CodeAgentClient } from "../../sdk/index.ts";
+import { askForm } from "./plan-form.ts";
 import { type Page, shownWhole } from "./terminal.ts";
 
 /** Asks the person at the terminal. @throws the reason of the signal. */
@@ -100,6 +101,11 @@ export class Approvals {
   async #ask(request: PendingRequest, signal: AbortSignal): Promise<{ decision: string; text?: string }> {
     const { yes, askPerson, page } = this.#options;
     if (yes || askPerson === undefined) return { decision: "deny", text: nobodyToAnswer };
+    const { schema, prompt } = parsed(request.arguments);
+    if (request.toolName === "user_input" && typeof schema === "string" && page !== undefined) {
+      const form = { prompt: typeof prompt === "string" ? prompt : request.title, schema };
+      return { decision: "answer", text: await askForm(form, askPerson, page, signal) };
+    }
     const { options } = request;
     const several = isMultiple(request);
     for (const line of questionText(request).split(/\r?\n/)) {

@@ -198,7 +198,7 @@ export async function runPlan(given: string, flags: RunPlanFlags, taken: TakenEn
         }
       : { planId: plan.id, executionId: flags.follow };
   const watching = new Watching(service, plan, flags, taken);
-  return watching.run(asked);
+  return await watching.run(asked);
 }
 
 /** One execution, while it is shown. */

@@ -109,7 +109,14 @@ export async function createAgentServer(options: AgentServerOptions): Promise<Mc
 
 const ownNames: ReadonlySet<string> = new Set(["run_agent", "list_sessions", "get_session"]);
 /** Functions that do nothing outside a turn. */
-const ofTurns: ReadonlySet<string> = new Set(["ask_user", "update_todos", "task"]);
+const ofTurns: ReadonlySet<string> = new Set([
+  "ask_user",
+  "update_todos",
+  "task",
+  "create_plan",
+  "update_plan",
+  "run_plan",
+]);
 
 type Guarded = (
   call: (client: CodeAgentClient, given: unknown, context: ServerContext) => Promise<CallToolResult>,

@@ -3,8 +3,9 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
 import { fromJson, type JsonValue } from "@bufbuild/protobuf";
-import { PlanSchema } from "../../sdk/proto.ts";
-import { runToEnd, temporaryFolder } from "./start-codeagent.ts";
+import { createCodeAgentClient } from "../../sdk/index.ts";
+import { PlanEventSchema, PlanSchema } from "../../sdk/proto.ts";
+import { runToEnd, start, startServe, temporaryFolder } from "./start-codeagent.ts";
 
 const good = {
   goal: "The files are known.",
@@ -159,6 +160,93 @@ describe("codeagent plan", { timeout: 120_000, concurrency: 2 }, () => {
       plansIn(listed.stdout).map(({ version }) => version),
       [2],
     );
+  });
+
+  const each = `
+goal: All is read.
+input_schema: { type: object, properties: { names: { type: array, default: [a.txt, b.txt] } } }
+steps:
+  - id: each
+    kind: for_each
+    for_each:
+      items: { ref: input.names }
+      steps: [{ id: read, kind: function_call, function: read_file, parameters: { path: { ref: item } } }]
+  - id: write
+    kind: function_call
+    depends_on: [each]
+    function: write_file
+    parameters: { path: new.txt, content: { ref: "step.each.result[0]" } }
+`;
+  const runs: readonly { name: string; words: readonly string[]; exit: number; says: readonly RegExp[] }[] = [
+    {
+      name: "shows each step and the outcome",
+      words: ["--yes"],
+      exit: 0,
+      says: [
+        /^✓ read\[0\] completed/m,
+        /^✓ read\[1\] completed/m,
+        /^✓ write completed/m,
+        /^completed · 4 completed · /m,
+      ],
+    },
+    {
+      name: "is denied what nobody approves",
+      words: [],
+      exit: 1,
+      says: [
+        /^\? write waiting: write_file new\.txt/m,
+        /^✗ write failed .*nobody is there to be asked/m,
+        /^failed · /m,
+      ],
+    },
+    {
+      name: "fails with a step and says which",
+      words: ["--input", '{"names":["gone.txt"]}'],
+      exit: 1,
+      says: [/^read: .*"gone\.txt" does not exist$/m],
+    },
+  ];
+  for (const { name, words, exit, says } of runs) {
+    test(`run ${name}`, async (context) => {
+      const folder = temporaryFolder(context);
+      for (const file of ["a.txt", "b.txt"]) writeFileSync(join(folder, file), file);
+      writeFileSync(join(folder, "plan.yaml"), each);
+      const ran = await runToEnd(context, ["plan", "run", "plan.yaml", ...words], { folder });
+      assert.equal(ran.exit, exit, ran.stderr);
+      assert.match(ran.stdout, /^execution exec_\w+ of version 1$/m);
+      for (const pattern of says) assert.match(ran.stdout, pattern);
+    });
+  }
+
+  test("an execution that waits for a person is left, and followed over its end by another call", async (context) => {
+    const { folder, id } = await withPlan(
+      context,
+      `{ goal: Ask., steps: [{ id: ask, kind: user_input, user_input: { prompt: "Which?", schema: { type: object } } }] }`,
+    );
+    const left = await runToEnd(context, ["plan", "run", id], { folder });
+    assert.equal(left.exit, 1);
+    const [, execution = ""] = /step ask waits for input, .* --follow (exec_\w+)\n/.exec(left.stderr) ?? [];
+    const server = await startServe(context, [], { folder });
+    using client = createCodeAgentClient({ baseUrl: server.url });
+    const following = start(context, ["plan", "run", id, "--follow", execution, "--json"], { folder });
+    await following.seen("stdout", /"inputRequested"/);
+    await client.plans.submitPlanInput({ planId: id, stepId: "ask", values: '{"file":"a"}' });
+    assert.equal(await following.ended, 0);
+    const last = fromJson(PlanEventSchema, JSON.parse(following.stdout().trim().split("\n").at(-1) ?? ""));
+    assert.equal(last.event.case === "finished" && last.event.value.output, '{"file":"a"}');
+  });
+
+  test("Ctrl-C cancels the execution, and that is seen", async (context) => {
+    const { folder, id } = await withPlan(
+      context,
+      `{ goal: Wait., steps: [{ id: ask, kind: user_input, user_input: { prompt: "Which?", schema: { type: object } } }] }`,
+    );
+    await startServe(context, [], { folder });
+    const running = start(context, ["plan", "run", id], { folder });
+    await running.seen("stderr", /waits for input/);
+    running.child.kill("SIGINT");
+    assert.equal(await running.ended, 1);
+    assert.match(running.stdout(), /^cancelled · /m);
   });
 
   const failures: readonly { name: string; words: readonly string[]; message: RegExp }[] = [

@@ -240,7 +240,7 @@ for (const era of eras) {
       const { tools } = await calling.listTools();
       const found = tools.find(({ name }) => name === "list_files");
       assert.equal(found?.annotations?.readOnlyHint, true);
-      const needTurn = tools.filter(({ name }) => ["ask_user", "update_todos", "task"].includes(name));
+      const needTurn = tools.filter(({ name }) => ["ask_user", "update_todos", "task", "run_plan"].includes(name));
       assert.deepEqual(needTurn, [], "what works inside a turn only");
       assert.deepEqual((await call(calling, "list_files", { pattern: "*.txt" })).texts, ["here.txt"]);
       const refused = await call(calling, "change_it", { to: "new" });

@@ -103,7 +103,7 @@ describe("a planned turn", { timeout: 60_000 }, () => {
     assert.equal(endOf(seen), "stop");
     const [created, ran] = results(seen);
     assert.deepEqual([created?.name, created?.result?.success], ["create_plan", true]);
-    assert.deepEqual([ran?.name, ran?.result?.success], ["run_plan", true], ran?.result?.error);
+    assert.deepEqual([ran?.name, ran?.result?.success], ["run_plan", true], ran?.result?.error ?? "");
     const came = JSON.parse(ran?.result?.output ?? "");
     assert.equal(came.state, "completed");
     assert.match(came.output, /a sample/);
@@ -165,7 +165,7 @@ describe("a planned turn", { timeout: 60_000 }, () => {
     }
     assert.equal(endOf(seen), "stop");
     const ran = results(seen).at(-1)?.result;
-    assert.deepEqual([ran?.success, ran?.metadata["execution_id"]], [true, waiting.sessionId], ran?.error);
+    assert.deepEqual([ran?.success, ran?.metadata["execution_id"]], [true, waiting.sessionId], ran?.error ?? "");
     assert.equal((await next.plans.listPlans({ sessionId })).plans.length, 1);
     const { sessions } = await next.client.listSessions({});
     assert.equal(sessions.length, 2, "the session and one execution");
