@@ -41,7 +41,7 @@ async function run(context: TestContext, input: object, change: (text: string) =
 describe("the plan of the manual", { timeout: 60_000 }, () => {
   test("runs, over a note that is not there too", async (context) => {
     const { states, finished, workspace } = await run(context, {});
-    assert.equal(finished.state, "completed", finished.error?.message);
+    assert.equal(finished.state, "completed", finished.error?.message ?? "");
     assert.match(finished.output, /It is about A\./);
     assert.equal(readFileSync(`${workspace}/SUMMARY.md`, "utf8"), "It is about A.");
     assert.deepEqual([states.get("read 1"), states.get("about 1")], ["failed", "skipped"]);
