@@ -12,6 +12,9 @@ export interface ToolResult {
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
+/** What the model reads of a run that succeeded and wrote nothing. */
+export const noOutput = "[no output]";
+
 /** A result that tells the model what went wrong. */
 export function toolFailure(error: string): ToolResult {
   return { success: false, output: "", error };

@@ -1,6 +1,6 @@
 import { AgentError } from "../chat/error.ts";
 import type { PlanStepChange } from "../chat/plan.ts";
-import { toolResultText } from "../chat/tool-result.ts";
+import { noOutput, toolResultText } from "../chat/tool-result.ts";
 import type { Usage } from "../chat/usage.ts";
 import { askModel } from "../session/ask-model.ts";
 import { spentBudget } from "../session/budgets.ts";
@@ -256,7 +256,7 @@ async function callFunction(
 
 /** JSON that a function wrote is the value itself, other text is a text, nothing is null. */
 function outputOf(text: string): string {
-  if (text.trim() === "") return "null";
+  if (text.trim() === "" || text === noOutput) return "null";
   try {
     JSON.parse(text);
     return text;

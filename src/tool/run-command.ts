@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { toolFailure } from "../chat/tool-result.ts";
+import { noOutput, toolFailure } from "../chat/tool-result.ts";
 import { type LocalFunction, numberArgument, textArgument } from "./local-function.ts";
 import { type ProgramResult, runProgram } from "./run-program.ts";
 import { findProgram } from "./sandbox/find-program.ts";
@@ -68,7 +68,7 @@ export function runCommand(sandbox: Sandbox): LocalFunction {
         const isSuccess = endedBy === "itself" && exitCode === 0;
         return {
           success: isSuccess,
-          output: isSuccess && output === "" ? "[no output]" : output,
+          output: isSuccess && output === "" ? noOutput : output,
           ...(isSuccess ? {} : { error: endOf(result, timeoutMs) }),
           ...(truncated ? { truncated } : {}),
           metadata: { exit_code: String(exitCode), ended_by: endedBy, program_ms: String(durationMs) },

@@ -5,6 +5,7 @@ import { setImmediate as nextMoment, setTimeout as wait } from "node:timers/prom
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { type PlanEvent, PlanService, type PlanStepSchema } from "../../gen/codeagent/v1/plan_service_pb.ts";
+import { noOutput } from "../../src/chat/tool-result.ts";
 import type { FunctionProvider } from "../../src/tool/function-provider.ts";
 import { collect } from "../support/grammar.ts";
 import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
@@ -17,7 +18,7 @@ function sampleFunctions() {
   const ran: string[] = [];
   const aborted: string[] = [];
   let failuresLeft = 0;
-  const names = ["look", "change", "fail", "hold", "flaky", "nothing", "long"];
+  const names = ["look", "change", "fail", "hold", "flaky", "nothing", "quiet", "long"];
   const provider: FunctionProvider = {
     source: "local",
     list: async () =>
@@ -34,6 +35,7 @@ function sampleFunctions() {
       if (name === "fail") return { success: false, output: "", error: "it does not work" };
       if (name === "flaky" && failuresLeft-- > 0) return { success: false, output: "", error: "not now" };
       if (name === "nothing") return { success: true, output: "" };
+      if (name === "quiet") return { success: true, output: noOutput };
       if (name === "long") return { success: true, output: "x".repeat(300_000) };
       if (name === "hold") {
         onOutput?.("stdout", "holding\n");
@@ -160,6 +162,12 @@ describe("what an execution comes to", () => {
     {
       name: "a void result is null",
       steps: [call("a", "nothing"), call("b", "look", { from: { ref: "step.a.result" } })],
+      lines: ["a running", "a completed", "b running", "b completed"],
+      output: { name: "look", from: null },
+    },
+    {
+      name: "what says that it wrote nothing has no result either",
+      steps: [call("a", "quiet"), call("b", "look", { from: { ref: "step.a.result" } })],
       lines: ["a running", "a completed", "b running", "b completed"],
       output: { name: "look", from: null },
     },
