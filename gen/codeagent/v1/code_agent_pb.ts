@@ -4893,7 +4893,8 @@ export type PlanStepChanged = Message$1<"codeagent.v1.PlanStepChanged"> & {
   itemPath: number[];
 
   /**
-   * When it is `completed`: its output, as JSON text.
+   * When it is `completed`: its output, as JSON text. When a branch is `running`: `{"case": 0}`, the index of the case it
+   * runs, -1 for `otherwise`.
    *
    * @generated from field: string output = 5;
    */
@@ -4985,7 +4986,8 @@ export type PlanStepChangedJson = {
   itemPath?: number[];
 
   /**
-   * When it is `completed`: its output, as JSON text.
+   * When it is `completed`: its output, as JSON text. When a branch is `running`: `{"case": 0}`, the index of the case it
+   * runs, -1 for `otherwise`.
    *
    * @generated from field: string output = 5;
    */

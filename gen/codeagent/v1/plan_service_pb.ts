@@ -1988,7 +1988,7 @@ export type PlanEvent = Message<"codeagent.v1.PlanEvent"> & {
     case: "stepOutput";
   } | {
     /**
-     * How far the execution is.
+     * Control: how far the execution is; after each `step_changed`.
      *
      * @generated from field: codeagent.v1.PlanProgress progress = 8;
      */
@@ -2101,7 +2101,7 @@ export type PlanEventJson = {
   stepOutput?: PlanStepOutputJson;
 
   /**
-   * How far the execution is.
+   * Control: how far the execution is; after each `step_changed`.
    *
    * @generated from field: codeagent.v1.PlanProgress progress = 8;
    */
