@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { setImmediate as nextMoment } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { PlanEventSchema, PlanSchema } from "../../gen/codeagent/v1/plan_service_pb.ts";
 import { askForm } from "../../src/cli/plan-form.ts";
@@ -76,6 +77,17 @@ describe("the live view of an execution", () => {
       "▸ read[1]",
       "",
     ]);
+  });
+
+  test("draws over what it drew before", async () => {
+    const terminal = screen(80, 24);
+    const view = liveView(plan, terminal, (text) => text);
+    view.add(step("list", "running"));
+    while (terminal.writes() === 0) await nextMoment();
+    view.add(step("list", "completed"));
+    view.close();
+    assert.deepEqual(terminal.lines.slice(0, 1), ["├─ ✓ list: function_call list_files"]);
+    assert.equal(terminal.lines.length, 5);
   });
 
   test("leaves what is to stay above, and steps back for a question", async () => {
