@@ -399,25 +399,3 @@ export function boundedOutput(output: string): Pick<PlanStepChange, "output" | "
 function earliest(instances: readonly StepInstance[]): StepInstance | undefined {
   return instances.toSorted((left, right) => left.seq - right.seq)[0];
 }
-
-/** How far an execution is; items count as soon as their number is known. */
-export function planProgress(state: PlanState): PlanCount {
-  const count = { finishedSteps: 0, totalSteps: 0, runningSteps: 0 };
-  const visit = ({ steps, itemPath }: StepList) => {
-    for (const step of steps) {
-      const instance = state.instance(step, itemPath);
-      count.totalSteps++;
-      if (instance.state === "running" || instance.state === "compensating") count.runningSteps++;
-      else if (instance.state !== "pending" && instance.state !== "waiting") count.finishedSteps++;
-      if (instance.attempt > 0 && isComposite(step)) for (const list of state.listsOf(instance)) visit(list);
-    }
-  };
-  visit({ steps: state.steps, itemPath: [] });
-  return count;
-}
-
-export interface PlanCount {
-  readonly finishedSteps: number;
-  readonly totalSteps: number;
-  readonly runningSteps: number;
-}

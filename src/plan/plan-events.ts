@@ -4,8 +4,7 @@ import { addUsage, type Usage } from "../chat/usage.ts";
 import { planVersionFromText } from "../convert/proto/plan.ts";
 import { isRecord } from "../tool/check-value.ts";
 import { placeOf, type StepPlace } from "./instance-key.ts";
-import { type PlanCount, planProgress } from "./next-plan-steps.ts";
-import { PlanState } from "./plan-state.ts";
+import { type PlanCount, PlanState } from "./plan-state.ts";
 
 /** An event of an execution as its readers get it, one for each event of its log. */
 export type PlanEvent =
@@ -56,7 +55,7 @@ export class PlanEvents {
 
   get progress(): PlanCountWithUsage | undefined {
     if (this.#state === undefined) return undefined;
-    return { ...planProgress(this.#state), ...(this.#usage === undefined ? {} : { usage: this.#usage }) };
+    return { ...this.#state.count, ...(this.#usage === undefined ? {} : { usage: this.#usage }) };
   }
 
   add({ event, seq, timeMs }: LogRecord): PlanEvent {

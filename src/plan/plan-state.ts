@@ -45,6 +45,13 @@ export interface StepList {
   readonly itemPath: readonly number[];
 }
 
+/** How far an execution is; items count as soon as their number is known. */
+export interface PlanCount {
+  readonly finishedSteps: number;
+  readonly totalSteps: number;
+  readonly runningSteps: number;
+}
+
 interface KnownStep {
   readonly step: PlanStep;
   /** The `for_each` steps around it, outermost first. */
@@ -60,10 +67,12 @@ export class PlanState {
   readonly #instances = new Map<string, StepInstance>();
   readonly #items = new Map<string, readonly unknown[]>();
   readonly #requests = new Map<string, StepRequest>();
+  #count: PlanCount;
 
   constructor(steps: readonly PlanStep[], input: unknown) {
     this.steps = steps;
     this.input = input;
+    this.#count = { finishedSteps: 0, totalSteps: steps.length, runningSteps: 0 };
     this.#know(steps, []);
   }
 
@@ -88,6 +97,12 @@ export class PlanState {
     };
     this.#instances.set(next.key, next);
     if (isCompleted) this.#instances.set(next.key, { ...next, value: this.#valueOf(next, change.output) });
+    this.#recount(before, next);
+  }
+
+  /** Kept with every change, so that whoever asks after each one does not walk through all steps. */
+  get count(): PlanCount {
+    return this.#count;
   }
 
   /** Adds or replaces what was asked about a step. */
@@ -198,6 +213,17 @@ export class PlanState {
     return instance.step.details.kind === "branch" ? (values[0] ?? null) : values;
   }
 
+  #recount(before: StepInstance, next: StepInstance): void {
+    const { finishedSteps, totalSteps, runningSteps } = this.#count;
+    const begins = before.attempt === 0 && next.attempt > 0;
+    const inner = begins ? this.listsOf(next).reduce((sum, { steps }) => sum + steps.length, 0) : 0;
+    this.#count = {
+      finishedSteps: finishedSteps + Number(hasEnded(next)) - Number(hasEnded(before)),
+      totalSteps: totalSteps + inner,
+      runningSteps: runningSteps + Number(isRunning(next)) - Number(isRunning(before)),
+    };
+  }
+
   #know(steps: readonly PlanStep[], loops: readonly PlanStep[]): void {
     for (const step of steps) {
       this.#known.set(step.id, { step, loops });
@@ -247,6 +273,14 @@ export class PlanState {
 /** What others read of a step: null where it has not completed. */
 export function resultOf({ completedSeq, value }: StepInstance): unknown {
   return completedSeq === 0 ? null : value;
+}
+
+function isRunning({ state }: StepInstance): boolean {
+  return state === "running" || state === "compensating";
+}
+
+function hasEnded(instance: StepInstance): boolean {
+  return !isRunning(instance) && instance.state !== "pending" && instance.state !== "waiting";
 }
 
 /** It runs steps of its own, and does nothing itself. */

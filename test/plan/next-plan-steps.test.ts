@@ -4,7 +4,14 @@ import fc from "fast-check";
 import type { PlanStepChange } from "../../src/chat/plan.ts";
 import { compensationKey, instanceKey } from "../../src/plan/instance-key.ts";
 import { changeAfterFailure, nextPlanSteps, stepFailure } from "../../src/plan/next-plan-steps.ts";
-import { PlanState, type RecordedChange, type StepInstance } from "../../src/plan/plan-state.ts";
+import {
+  isComposite,
+  type PlanCount,
+  PlanState,
+  type RecordedChange,
+  type StepInstance,
+  type StepList,
+} from "../../src/plan/plan-state.ts";
 import { resolveParameters } from "../../src/plan/references.ts";
 import { seeded } from "../session/kill-loop.ts";
 import { type RandomPlan, randomPlan } from "./random-plan.ts";
@@ -81,6 +88,7 @@ function simulate(plan: RandomPlan, random: () => number, crashShare: number, ca
     const next = nextPlanSteps(state, { nowMs, busy: new Set(busy.keys()), limit, ...ending });
     const again = nextPlanSteps(state, { nowMs, busy: new Set(busy.keys()), limit, ...ending });
     assert.deepEqual(again, next, "asked again, it says the same");
+    if (random() < 0.1 || next.end !== undefined) assert.deepEqual(state.count, counted(state));
     if (next.end !== undefined) return { log, state, end: next.end, effects };
     for (const action of next.actions) {
       if (hasCrashed) break;
@@ -106,6 +114,22 @@ function simulate(plan: RandomPlan, random: () => number, crashShare: number, ca
     }
   }
   throw new Error("the execution does not end");
+}
+
+/** How far an execution is, by a walk through all of its steps. */
+function counted(state: PlanState): PlanCount {
+  const count = { finishedSteps: 0, totalSteps: 0, runningSteps: 0 };
+  const visit = ({ steps, itemPath }: StepList) => {
+    for (const step of steps) {
+      const instance = state.instance(step, itemPath);
+      count.totalSteps++;
+      if (instance.state === "running" || instance.state === "compensating") count.runningSteps++;
+      else if (instance.state !== "pending" && instance.state !== "waiting") count.finishedSteps++;
+      if (instance.attempt > 0 && isComposite(step)) for (const list of state.listsOf(instance)) visit(list);
+    }
+  };
+  visit({ steps: state.steps, itemPath: [] });
+  return count;
 }
 
 /** Attempts that were cut off by a crash and may have changed something. */
