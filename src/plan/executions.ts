@@ -187,9 +187,12 @@ export class Executions {
    * @throws {AgentError} `not_found`.
    */
   async cancel(principal: Principal, planId: string, executionId: string) {
+    const none = { executionId: "", wasRunning: false };
     const id = await this.#idOf(principal, planId, executionId);
-    if (id === "") return { executionId: "", wasRunning: false };
-    const view = await this.#execution(principal, planId, id);
+    if (id === "") return none;
+    const view = await this.#execution(principal, planId, id).catch(unlessNotFound);
+    if (view === undefined && executionId === "") return none;
+    if (view === undefined) throw unknownExecution(planId, executionId);
     if (stateOf(view) === "over") return { executionId: id, wasRunning: false };
     const { wasRunning } = await this.#options.sessions.cancelTurn(principal, id, "", "");
     return { executionId: id, wasRunning };

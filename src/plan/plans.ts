@@ -385,7 +385,9 @@ function bodyOf(version: PlanVersion): Uint8Array {
 }
 
 function viewOf(version: PlanVersion, executionState: string | undefined, executionId: string): PlanView {
-  return { version, state: executionState ?? (isRunnable(version) ? "ready" : "invalid"), executionId };
+  if (executionState !== undefined) return { version, state: executionState, executionId };
+  // Its session may have been deleted since.
+  return { version, state: isRunnable(version) ? "ready" : "invalid", executionId: "" };
 }
 
 /** There is none, or it is somebody else's. */

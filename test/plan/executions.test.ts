@@ -654,6 +654,21 @@ test("an execution is joined by its request id, and read on from a cursor", asyn
   await assert.rejects(read({ planId, executionId: "exec_none", input: "{}" }), hasCode(Code.InvalidArgument, /input/));
 });
 
+test("an execution that was deleted while it ran is stopped, and the plan has none", async (context) => {
+  const sample = await startSample(context);
+  const planId = await sample.make([call("h", "hold"), call("z", "change", {}, { dependsOn: ["h"] })]);
+  const reading = followed(sample.plans.executePlan({ planId }), async ({ event, executionId }) => {
+    if (event.case === "stepOutput") await sample.client.deleteSession({ sessionId: executionId });
+  });
+  await assert.rejects(reading, hasCode(Code.NotFound));
+  await sample.atRest();
+  assert.deepEqual([sample.ran, sample.aborted], [["hold {}"], ["{}"]]);
+  const { state, executionId } = await sample.plans.getPlan({ planId });
+  assert.deepEqual([state, executionId], ["ready", ""]);
+  const { $typeName: _, ...cancelled } = await sample.plans.cancelPlan({ planId });
+  assert.deepEqual(cancelled, { executionId: "", wasRunning: false });
+});
+
 test("a plan that misses functions can't run", async (context) => {
   const { plans } = await startSample(context);
   const plan = await plans.createPlan({ plan: { goal: "g", requirement: "r", steps: [call("a", "nowhere")] } });
