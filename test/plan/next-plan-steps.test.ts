@@ -11,6 +11,7 @@ import {
   type RecordedChange,
   type StepInstance,
   type StepList,
+  type StepRequest,
 } from "../../src/plan/plan-state.ts";
 import { resolveParameters } from "../../src/plan/references.ts";
 import { seeded } from "../session/kill-loop.ts";
@@ -33,6 +34,7 @@ const limit = 4;
  */
 function simulate(plan: RandomPlan, random: () => number, crashShare: number, cancelShare: number): Simulation {
   const log: RecordedChange[] = [];
+  const requests = new Map<string, StepRequest>();
   const effects = new Map<string, number>();
   const input = { yes: true };
   let state = new PlanState(plan.steps, input);
@@ -50,14 +52,35 @@ function simulate(plan: RandomPlan, random: () => number, crashShare: number, ca
     busy = new Map();
     state = new PlanState(plan.steps, input);
     for (const each of log) state.apply(each);
+    for (const each of requests.values()) state.noteRequest(each);
+  };
+  /** What people are asked and answer is in the log as well. */
+  const note = (request: StepRequest) => {
+    requests.set(request.key, request);
+    state.noteRequest(request);
   };
   const begin = (key: string) => effects.set(key, (effects.get(key) ?? 0) + 1);
 
   function run(instance: StepInstance, attempt: number): void {
     const { stepId, itemPath, step, key } = instance;
     const behaviour = plan.behaviours.get(stepId);
-    assert.ok(behaviour !== undefined && step.details.kind === "function_call");
-    const given = resolveParameters(step.details.parameters, state.scopeOf(instance));
+    assert.ok(behaviour !== undefined, `${stepId} does nothing itself`);
+    const given = resolveParameters(behaviour.parameters, state.scopeOf(instance));
+    if (step.details.kind === "user_input") {
+      const asked = requests.get(key);
+      if (asked === undefined || asked.seq < instance.seq) {
+        begin(`${key}#${attempt}`);
+        note({ key, seq: log.length + 0.5 });
+        return;
+      }
+      assert.ok(asked.answer !== undefined, `${key} goes on only when it was answered`);
+      append(
+        attempt <= behaviour.failures
+          ? changeAfterFailure(instance, attempt, stepFailure("deadline", "INPUT_EXPIRED", "no"), nowMs)
+          : { stepId, itemPath, state: "completed", attempt, output: JSON.stringify({ by: stepId, given }) },
+      );
+      return;
+    }
     if (instance.state !== "running") {
       append({ stepId, itemPath, state: "running", attempt, repeatable: behaviour.isRepeatable });
       if (hasCrashed) return;
@@ -98,10 +121,19 @@ function simulate(plan: RandomPlan, random: () => number, crashShare: number, ca
       else {
         const { stepId, itemPath, attempt, key } = action.instance;
         busy.delete(key);
+        const asked = requests.get(key);
+        if (asked !== undefined && asked.answer === undefined)
+          note({ ...asked, answer: { requestId: key, decision: "expired", author: "" } });
         append({ stepId, itemPath, state: "cancelled", attempt });
       }
     }
     if (next.actions.length > 0 && (hasCrashed || random() < 0.7)) continue;
+    const waiting = [...requests.values()].filter((each) => each.answer === undefined);
+    const answered = waiting[Math.floor(random() * waiting.length)];
+    if (answered !== undefined && (busy.size === 0 || random() < 0.5)) {
+      note({ ...answered, answer: { requestId: answered.key, decision: "answer", author: "", text: "{}" } });
+      continue;
+    }
     const keys = [...busy.keys()];
     const key = keys[Math.floor(random() * keys.length)];
     const ends = busy.get(key ?? "");

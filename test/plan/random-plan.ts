@@ -8,6 +8,8 @@ export interface Behaviour {
   /** The step before it in its list that it takes a value from. */
   readonly from: string | undefined;
   readonly inLoop: boolean;
+  /** What it is given, with references. */
+  readonly parameters: string;
 }
 
 export interface RandomPlan {
@@ -59,17 +61,27 @@ export function randomPlan(random: Random): RandomPlan {
   }
 
   function leaf(id: string, from: string | undefined, inLoop: boolean): PlanStepDetails {
+    const parameters = JSON.stringify({
+      from: from === undefined ? null : { ref: `step.${from}.result` },
+      ...(inLoop ? { item: { ref: "item" } } : {}),
+    });
     behaviours.set(id, {
       failures: chance(0.7) ? 0 : 1 + below(3),
       isRepeatable: chance(0.5),
       from,
       inLoop,
+      parameters,
     });
-    const parameters = JSON.stringify({
-      from: from === undefined ? null : { ref: `step.${from}.result` },
-      ...(inLoop ? { item: { ref: "item" } } : {}),
-    });
-    return { kind: "function_call", function: "work", parameters };
+    switch (oneOf(["function_call", "function_call", "user_input", "model", "sub_plan"])) {
+      case "user_input":
+        return { kind: "user_input", prompt: "which?", schema: '{"type":"object"}' };
+      case "model":
+        return { kind: "model", prompt: "why?", systemPrompt: "", model: "", schema: "" };
+      case "sub_plan":
+        return { kind: "sub_plan", planId: "other", input: parameters };
+      default:
+        return { kind: "function_call", function: "work", parameters };
+    }
   }
 
   function composite(depth: number, inLoop: boolean): PlanStepDetails {
