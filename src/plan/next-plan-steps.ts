@@ -45,6 +45,8 @@ export interface PlanMoment {
 
 /** Most items of a `for_each`. */
 export const maxPlanItems = 1000;
+/** Most steps of an execution, those of each item counted; loops within loops would have a million. */
+export const maxExecutedSteps = 10_000;
 
 const defaultParallelBranches = 4;
 
@@ -64,11 +66,14 @@ class Walk {
   /** Steps that have begun and not ended. */
   #active = 0;
   #room: number;
+  /** Steps that are known, with those of the loops that begin now. */
+  #steps: number;
 
   constructor(state: PlanState, moment: PlanMoment) {
     this.#state = state;
     this.#moment = moment;
     this.#room = moment.limit - moment.busy.size;
+    this.#steps = state.count.totalSteps;
   }
 
   next(): PlanNext {
@@ -204,6 +209,12 @@ class Walk {
     if (!Array.isArray(items)) throw new PlanValueError("its items are no list");
     if (items.length > maxPlanItems)
       throw new PlanValueError(`it has ${items.length} items; ${maxPlanItems} is the most`);
+    const steps = this.#steps + items.length * details.steps.length;
+    if (steps > maxExecutedSteps)
+      throw new PlanValueError(
+        `with its ${items.length} items the execution has ${steps} steps; ${maxExecutedSteps} is the most`,
+      );
+    this.#steps = steps;
     return { ...begins, reason: `${items.length} ${items.length === 1 ? "item" : "items"}` };
   }
 

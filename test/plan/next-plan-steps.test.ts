@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { PlanStepChange } from "../../src/chat/plan.ts";
+import type { PlanStep, PlanStepChange } from "../../src/chat/plan.ts";
 import { compensationKey, instanceKey } from "../../src/plan/instance-key.ts";
 import { changeAfterFailure, nextPlanSteps, stepFailure } from "../../src/plan/next-plan-steps.ts";
 import {
@@ -192,6 +192,28 @@ function checkEffects(plan: RandomPlan, { log, state, effects, end }: Simulation
     "the last completed is undone first",
   );
 }
+
+test("loops within loops have a bound together", () => {
+  const leaf = { description: "", dependsOn: [], condition: "", onError: "continue" } as const;
+  const loop = (id: string, steps: PlanStep[]): PlanStep => {
+    const items = JSON.stringify(Array.from({ length: 200 }, (_, index) => index));
+    return { ...leaf, id, details: { kind: "for_each", items, steps, maxConcurrency: 200 } };
+  };
+  const work: PlanStep = {
+    ...leaf,
+    id: "work",
+    details: { kind: "function_call", function: "work", parameters: "{}" },
+  };
+  const state = new PlanState([loop("outer", [loop("inner", [work])])], {});
+  for (let round = 1; round <= 2; round++) {
+    const { actions } = nextPlanSteps(state, { nowMs: 0, busy: new Set(), limit });
+    for (const action of actions)
+      if (action.type === "record") state.apply({ ...action.change, seq: round, timeMs: 0 });
+  }
+  const states = [...state.instances].filter(({ stepId }) => stepId === "inner").map((each) => each.state);
+  assert.deepEqual([states.indexOf("failed"), states.lastIndexOf("running"), states.length], [48, 47, 200]);
+  assert.ok(state.count.totalSteps <= 10_000);
+});
 
 for (const [name, crashShare, runs] of [
   ["without crashes", 0, 300],

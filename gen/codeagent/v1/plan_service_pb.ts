@@ -876,7 +876,8 @@ export const PlanBranchCaseSchema: GenMessage<PlanBranchCase, {jsonType: PlanBra
  */
 export type PlanForEach = Message<"codeagent.v1.PlanForEach"> & {
   /**
-   * The items: a reference to a list, as in `PlanStep.parameters`, or a JSON array, as JSON text.
+   * The items: a reference to a list, as in `PlanStep.parameters`, or a JSON array, as JSON text. 1,000 are the most, and
+   * 10,000 steps in an execution, those of each item counted; with more the step fails.
    *
    * @generated from field: string items = 1;
    */
@@ -905,7 +906,8 @@ export type PlanForEach = Message<"codeagent.v1.PlanForEach"> & {
  */
 export type PlanForEachJson = {
   /**
-   * The items: a reference to a list, as in `PlanStep.parameters`, or a JSON array, as JSON text.
+   * The items: a reference to a list, as in `PlanStep.parameters`, or a JSON array, as JSON text. 1,000 are the most, and
+   * 10,000 steps in an execution, those of each item counted; with more the step fails.
    *
    * @generated from field: string items = 1;
    */
