@@ -493,6 +493,7 @@ test("values that a step asks for are given after a restart, with defaults, once
   await assert.rejects(submit("{}", "nobody"), hasCode(Code.NotFound));
   await assert.rejects(submit("{}", "use"), hasCode(Code.NotFound));
   await assert.rejects(submit("{}", "which", [1]), hasCode(Code.FailedPrecondition, /does not wait/));
+  await assert.rejects(submit("{}", ""), hasCode(Code.InvalidArgument, /step_id: is empty; name a step/));
   const reading = followed(second.plans.executePlan({ planId, executionId }));
   const taken = await submit('{"name":"x"}');
   assert.deepEqual(JSON.parse(taken.values), { name: "x", count: 3 });
