@@ -166,7 +166,7 @@ function counted(state: PlanState): PlanCount {
 
 /** Attempts that were cut off by a crash and may have changed something. */
 function interruptedIn(log: readonly RecordedChange[]): ReadonlySet<string> {
-  const found = log.filter(({ error }) => error?.reason === "INTERRUPTED");
+  const found = log.filter(({ state, error }) => state === "failed" && error?.reason === "INTERRUPTED");
   return new Set(found.map((change) => `${instanceKey(change)}#${change.attempt}`));
 }
 
