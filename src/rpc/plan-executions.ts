@@ -38,7 +38,9 @@ export function planExecutionHandlers(
   return {
     async *executePlan(request, context) {
       const reading = await readingOf(executions, request);
-      const signal = AbortSignal.any([context.signal, shuttingDown]);
+      // Who began the execution sees what becomes of it while the server drains, as with turns.
+      const isBegun = request.executionId === "";
+      const signal = isBegun ? context.signal : AbortSignal.any([context.signal, shuttingDown]);
       const value = { headSeq: BigInt(reading.headSeq), earliestSeq: BigInt(reading.earliestSeq) };
       const ready = control(reading, { case: "streamReady", value });
       try {
