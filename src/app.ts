@@ -2,6 +2,10 @@ import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ConnectRouter } from "@connectrpc/connect";
+import {
+  file_a3s_code_agent_v1_code_agent,
+  CodeAgentService as LegacyService,
+} from "../gen/a3s/code/agent/v1/code_agent_pb.ts";
 import { CodeAgentService, file_codeagent_v1_code_agent } from "../gen/codeagent/v1/code_agent_pb.ts";
 import { file_codeagent_v1_mcp_service, McpService } from "../gen/codeagent/v1/mcp_service_pb.ts";
 import { file_codeagent_v1_model_service, ModelService } from "../gen/codeagent/v1/model_service_pb.ts";
@@ -36,6 +40,8 @@ import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
+import { LegacyEvents } from "./rpc/legacy/legacy-events.ts";
+import { legacyRoutes } from "./rpc/legacy/legacy-service.ts";
 import { mcpHandlers } from "./rpc/mcp.ts";
 import { modelHandlers } from "./rpc/models.ts";
 import { OnceCalls } from "./rpc/once.ts";
@@ -84,6 +90,8 @@ export interface AppOptions {
   readonly now?: () => number;
   /** Runs schedules when their time comes; default true. */
   readonly runSchedules?: boolean;
+  /** Asks the process to end in good order, as a stop signal does; absent where it is not the server's to end. */
+  readonly requestStop?: () => void;
   /** Answers turns asked for over plain gRPC without going through Connect's library; default true. */
   readonly grpcFastPath?: boolean;
 }
@@ -114,6 +122,7 @@ export async function startApp({
   now = Date.now,
   runSchedules = true,
   grpcFastPath = true,
+  requestStop,
 }: AppOptions): Promise<App> {
   if (config.record !== "" && config.replay !== "")
     throw new Error("record and replay exclude each other; start the server with one of them");
@@ -256,6 +265,18 @@ export async function startApp({
     };
     const turns = turnCalls(sessions, streamLimits);
     const reportFault: ReportFault = (message, facts) => report("error", message, facts);
+    const admin = adminRight(config.admin_api);
+    const legacy = {
+      ...{ sessions, schedules, plans, executions, store, registry, catalog, functions, skills, mcpServers, sandbox },
+      ...{ environment, admin, defaultWorkspace, workspaceFrom, checkMode, streamLimits, version },
+      events: new LegacyEvents(),
+      roleFormat: config["legacy.roleFormat"],
+      defaultModel: config.model,
+      defaultMode: config["permissions.mode"],
+      stopping: stopping.signal,
+      maxMessageBytes: config["limits.max_message_bytes"],
+      ...(requestStop === undefined ? {} : { requestStop }),
+    };
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
         ...generateHandlers(turns, sessions, stopping.signal, streamLimits),
@@ -271,13 +292,14 @@ export async function startApp({
       router.service(ToolService, toolHandlers(sessions, once, functions, stopping.signal));
       router.service(SkillService, skillHandlers(sessions, once, skills));
       router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom, config["permissions.mode"]));
-      router.service(McpService, mcpHandlers(mcpServers, once, adminRight(config.admin_api)));
+      router.service(McpService, mcpHandlers(mcpServers, once, admin));
       router.service(PlanService, {
         ...planHandlers(plans, once),
         ...planExecutionHandlers(executions, once, stopping.signal, streamLimits),
       });
+      legacyRoutes(router, legacy);
       router.service(Health, healthService(health));
-      reflectionRoutes([...contractFiles, file_grpc_health_v1_health])(router);
+      reflectionRoutes([...contractFiles, file_a3s_code_agent_v1_code_agent, file_grpc_health_v1_health])(router);
     };
     const services = [
       CodeAgentService,
@@ -287,6 +309,7 @@ export async function startApp({
       McpService,
       ScheduleService,
       PlanService,
+      LegacyService,
     ];
     for (const service of services) health.set(service.typeName, ServingStatus.SERVING);
     const interceptors = [errorInterceptor(reportFault)];

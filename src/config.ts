@@ -6,6 +6,7 @@ import { permissionModes } from "./chat/session-config.ts";
 import { readNamedEndpoint } from "./provider/named-endpoint.ts";
 import type { NamedEndpoint } from "./provider/registry.ts";
 import { adminModes } from "./rpc/admin-right.ts";
+import { roleFormats } from "./rpc/legacy/legacy-core.ts";
 import { type HttpSection, readHttpSection } from "./tool/http/http-section.ts";
 import type { McpServerConfig } from "./tool/mcp/mcp-server-config.ts";
 import { readMcpServer } from "./tool/mcp/read-mcp-server.ts";
@@ -259,6 +260,11 @@ export const settings = {
     15_000,
     "How long it is left alone at first; twice as long each time it fails again, up to five minutes.",
   ),
+  "legacy.roleFormat": setting(
+    oneOf(roleFormats),
+    "string",
+    "How roles are told to callers of the earlier gRPC service where nothing tells their era; also by the header x-role-format.",
+  ),
   admin_api: setting(
     oneOf(adminModes),
     "local",
@@ -425,6 +431,7 @@ export function readConfig(sources: ConfigSources): Config {
     "limits.max_answer_repairs": value("limits.max_answer_repairs", settings["limits.max_answer_repairs"]),
     "plan.max_parallel_steps": value("plan.max_parallel_steps", settings["plan.max_parallel_steps"]),
     "plan.max_repairs": value("plan.max_repairs", settings["plan.max_repairs"]),
+    "legacy.roleFormat": value("legacy.roleFormat", settings["legacy.roleFormat"]),
     admin_api: value("admin_api", settings.admin_api),
     retry_cut_answers: value("retry_cut_answers", settings.retry_cut_answers),
     "compaction.at_share": value("compaction.at_share", settings["compaction.at_share"]),

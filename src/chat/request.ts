@@ -72,6 +72,8 @@ export interface GenerateOptions extends ModelOptions {
   readonly metadata?: Readonly<Record<string, string>>;
   /** Absent means `direct`. */
   readonly strategy?: Strategy;
+  /** Name of a profile of the server's configuration that holds for the turn; absent means none. */
+  readonly profile?: string;
 }
 
 /** What a client asks for: one turn. */
@@ -86,6 +88,8 @@ export interface TurnRequest {
   readonly tools: readonly ToolDefinition[];
   /** Idempotency key; empty means none. */
   readonly requestId: string;
+  /** `messages` hold the whole conversation: what the session knows already is passed over. Absent means they are added. */
+  readonly wholeHistory?: boolean;
   /** The turn executes this plan instead of asking a model; only the server itself asks for it. */
   readonly plan?: PlanRun;
 }

@@ -39,7 +39,7 @@ export async function serve(
     setTimeout(giveUp, closingLimitMs).unref();
     stop(true);
   });
-  const app = await startApp({ config, env, report });
+  const app = await startApp({ config, env, report, requestStop: () => stop(false) });
   process.stdout.write(`${greeting(app.url)}\n`);
   report("info", "listening", { url: app.url });
   await stopAsked.promise;

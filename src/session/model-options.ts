@@ -23,6 +23,7 @@ export function modelOptions(
     timeoutMs: _timeout,
     metadata: _metadata,
     strategy: _strategy,
+    profile: _profile,
     ...options
   } = turnOptions;
   if (step === 1) return isAsked ? options : withoutResponse(options);

@@ -259,6 +259,7 @@ export const options = record<GenerateOptions>(
     timeoutMs: fc.nat(),
     metadata: filledMap,
     strategy: fc.constantFrom(...strategies),
+    profile: filledText,
   },
   [
     "temperature",
@@ -277,6 +278,7 @@ export const options = record<GenerateOptions>(
     "timeoutMs",
     "metadata",
     "strategy",
+    "profile",
   ],
 );
 
@@ -289,8 +291,9 @@ export const turnRequest = record<Omit<TurnRequest, "plan">>(
     options,
     tools,
     requestId: text,
+    wholeHistory: fc.constant(true),
   },
-  [],
+  ["wholeHistory"],
 );
 
 const rules = fc.array(filledText, { maxLength: 2 });

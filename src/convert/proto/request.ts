@@ -57,6 +57,7 @@ export function turnRequestFromProto(request: ProtoGenerateRequest, source: Sour
     options: request.options === undefined ? {} : optionsFromProto(request.options, "options", source),
     tools,
     requestId: request.requestId,
+    ...(request.wholeHistory ? { wholeHistory: true } : {}),
   };
 }
 
@@ -69,6 +70,7 @@ export function turnRequestToProto(request: TurnRequest): ProtoGenerateRequest {
     options: optionsToProto(request.options),
     tools: request.tools.map(toolDefinitionToProto),
     requestId: request.requestId,
+    wholeHistory: request.wholeHistory ?? false,
   });
 }
 
@@ -123,6 +125,7 @@ export function optionsFromProto(
     timeoutMs: countFromProto(options.timeoutMs, `${path}.timeout_ms`),
     metadata: presentMap(options.metadata),
     strategy: options.strategy === "" ? undefined : wordFromProto(options.strategy, strategies, `${path}.strategy`),
+    profile: presentText(options.profile),
   });
   if (checked) {
     checkRange(read.temperature, 0, 2, `${path}.temperature`);
@@ -153,6 +156,7 @@ export function optionsToProto(options: GenerateOptions): ProtoGenerateOptions {
     timeoutMs: integerToProto(options.timeoutMs),
     metadata: { ...options.metadata },
     strategy: options.strategy ?? "",
+    profile: options.profile ?? "",
   });
 }
 

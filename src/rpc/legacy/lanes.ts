@@ -1,0 +1,8 @@
+import type { ServiceImpl } from "@connectrpc/connect";
+import type { CodeAgentService } from "../../../gen/a3s/code/agent/v1/code_agent_pb.ts";
+import type { LegacyCore } from "./legacy-core.ts";
+
+/** Of the earlier service: lanes and external tasks. */
+export function laneHandlers(_core: LegacyCore) {
+  return {} satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
+}
