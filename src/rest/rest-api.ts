@@ -64,7 +64,8 @@ export interface RestTurnFacts {
 /** Tells one turn, from its events: as a stream, and at its end as one body. */
 export interface RestAnswer {
   /**
-   * Takes the turn's next event and gives the frames it makes, often none.
+   * Takes the turn's next event and gives the frames it makes, often none. Where no stream was asked for nobody looks at
+   * them, and none need be made.
    * @throws {AgentError} the turn's own error where it failed.
    */
   push(record: LogRecord): readonly SseFrame[];
@@ -74,4 +75,33 @@ export interface RestAnswer {
   failure(error: AgentError): readonly SseFrame[];
   /** Shown while nothing happens; absent where the vendor sends none, and the door writes a comment. */
   readonly ping?: SseFrame;
+}
+
+/** A path that is answered without a turn, beside the APIs of turns. */
+export interface RestRoute {
+  readonly method: "GET" | "POST" | "DELETE";
+  /** As in `/v1/conversations/{id}`: each name in braces takes one segment, `{name+}` at the end takes all that is left. */
+  readonly path: string;
+  /** What answers, as JSON. @throws {AgentError} told in the shape of the path's vendor. */
+  handle(call: RestCall): Promise<RestReply>;
+}
+
+/** One request to a `RestRoute`. */
+export interface RestCall {
+  /** By the names of the path's braces, decoded. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: URLSearchParams;
+  readonly headers: IncomingHttpHeaders;
+  /** The body as parsed from JSON; `undefined` where a POST or DELETE has none. @throws {AgentError} */
+  body(): Promise<unknown>;
+  /** Aborts when the caller hangs up. */
+  readonly signal: AbortSignal;
+}
+
+export interface RestReply {
+  /** Default 200. */
+  readonly status?: number;
+  /** Becomes JSON. */
+  readonly body: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
 }
