@@ -2,6 +2,7 @@ import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import type { GenerateChunk } from "../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../src/chat/error.ts";
+import { messageFromAnyShape } from "../src/convert/any-message.ts";
 import type { ChatCompletionChunk } from "../src/convert/openai/event.ts";
 import type { ChatCompletionMessageParam as ReadableMessage } from "../src/convert/openai/message.ts";
 import {
@@ -17,6 +18,7 @@ import { foldTurnAnswer } from "../src/session/turn-answer.ts";
 import { type AbortableStream, mapStream } from "./abortable-stream.ts";
 import { completionChunks } from "./completion-chunks.ts";
 import { CodeAgentError, codeAgentErrorFrom, type TurnPosition } from "./error.ts";
+import type { AnyMessage } from "./messages.ts";
 import { newRequestId, type ResumeOptions, retellings, streamTurn, type TurnClient } from "./turn-stream.ts";
 
 export type { ChatCompletionChunk } from "../src/convert/openai/event.ts";
@@ -58,8 +60,11 @@ export type ChatCompletionMessageParam =
 export interface ChatCompletionParams extends Omit<ReadableParams, "model" | "messages" | "tools" | "tool_choice"> {
   /** `provider/model`; absent or empty means the session's, else the server's default. */
   model?: string;
-  /** The conversation; with a `session_id`, what is new in it. */
-  messages: ChatCompletionMessageParam[];
+  /**
+   * The conversation; with a `session_id`, what is new in it. Messages of the contract may stand beside OpenAI's, as
+   * `messageFromResponse` gives them, and roles may be written as in `ROLE_USER`.
+   */
+  messages: AnyMessage[];
   /** Functions the caller runs: a call of one ends the answer with `tool_calls`. The server runs its own by itself. */
   tools?: (FunctionTool | CustomTool)[];
   tool_choice?: ToolChoice | OtherToolChoice;
@@ -157,7 +162,7 @@ function readParams(params: ChatCompletionParams) {
       throw invalidField("max_steps", `is ${max_steps}; must be a whole number from 1`);
     if (allowed_tools?.length === 0)
       throw invalidField("allowed_tools", 'is empty; leave it out for all, or set tool_choice to "none" for none');
-    const { request, includeUsage } = turnRequestFromOpenAI(openai);
+    const { request, includeUsage } = turnRequestFromOpenAI(openai, messageFromAnyShape);
     const options = {
       ...request.options,
       ...(max_steps === undefined ? {} : { maxSteps: max_steps }),

@@ -19,6 +19,16 @@ export {
   type TurnPosition,
 } from "./error.ts";
 export {
+  type AnyMessage,
+  type AnyResponse,
+  type EnumRoleMessage,
+  hasToolCalls,
+  messageFromResponse,
+  messagesFrom,
+  responseText,
+  responseThinking,
+} from "./messages.ts";
+export {
   type FollowSessionOptions,
   type FollowSessionRequest,
   followSession,

@@ -85,9 +85,10 @@ export interface OpenAIRequest {
  * Refused, because the answer would have another shape: more than one choice (`n`), `logprobs`, spoken answers
  * (`modalities`, `audio`), custom tools. Not read, because it only tunes or labels the call: penalties, `logit_bias`,
  * `user`, `service_tier`, `prediction`, `verbosity`, caching, moderation and web search options, and unknown fields.
+ * @param readMessage reads one message; by default those in OpenAI's shape only.
  * @throws {AgentError} `invalid_request` with the path of the field that is wrong, as in `tools[0].function.name`.
  */
-export function turnRequestFromOpenAI(params: unknown): OpenAIRequest {
+export function turnRequestFromOpenAI(params: unknown, readMessage = messageFromOpenAI): OpenAIRequest {
   const fields = readObject(params, "request");
   refuseOtherAnswers(fields);
   const tools = toolsFromOpenAI(fields);
@@ -95,7 +96,7 @@ export function turnRequestFromOpenAI(params: unknown): OpenAIRequest {
   return {
     request: {
       sessionId: "",
-      messages: messagesFromOpenAI(fields["messages"]),
+      messages: messagesFromOpenAI(fields["messages"], readMessage),
       model: readOptionalText(fields["model"], "model") ?? "",
       options: optionsFromOpenAI(fields),
       tools,
@@ -116,12 +117,12 @@ function refuseOtherAnswers(fields: JsonObject): void {
   if (!isAbsent(fields["audio"])) throw invalidField("audio", "asks for a spoken answer; answers are text");
 }
 
-function messagesFromOpenAI(messages: unknown) {
+function messagesFromOpenAI(messages: unknown, readMessage: typeof messageFromOpenAI) {
   let functionCalls = 0;
   return readArray(messages, "messages").map((message, index) => {
     const path = `messages[${index}]`;
     if (!isAbsent(readObject(message, path)["function_call"])) functionCalls += 1;
-    return messageFromOpenAI(message, path, functionCalls);
+    return readMessage(message, path, functionCalls);
   });
 }
 
