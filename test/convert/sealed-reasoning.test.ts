@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import fc from "fast-check";
-import { isSealedReasoning, openReasoning, sealReasoning } from "../../src/convert/sealed-reasoning.ts";
+import {
+  isSealedReasoning,
+  openBlock,
+  openReasoning,
+  sealBlock,
+  sealReasoning,
+} from "../../src/convert/sealed-reasoning.ts";
 import { block } from "./arbitrary.ts";
 
 const reasoning = block.filter(
@@ -23,6 +29,18 @@ describe("reasoning in an envelope", () => {
         assert.deepEqual(openReasoning(sealed), one);
       }),
     );
+  });
+
+  test("and all that a turn added comes out as it went in", () => {
+    fc.assert(
+      fc.property(block, (one) => {
+        if (one.type === "image" || one.type === "file" || one.type === "audio") return;
+        const { parts: _, ...expected } = one.type === "tool_result" ? one : { ...one, parts: undefined };
+        assert.deepEqual(openBlock(sealBlock(one)), expected);
+      }),
+    );
+    assert.deepEqual(openBlock(sealBlock({ type: "note", text: "No." })), { type: "note", text: "No." });
+    assert.equal(openReasoning(sealBlock({ type: "text", text: "Hi" })), undefined);
   });
 
   test("of a client's making does no harm", () => {
