@@ -7,6 +7,7 @@ import {
   type ScheduledRun,
   type ScheduleFire,
   type SchedulePosition,
+  type ScheduleUpdate,
   type StoredRun,
   type StoredSchedule,
   sessionGone,
@@ -101,6 +102,20 @@ export async function resumeSchedule(
     [scheduleId, tenant, nextMs ?? null, atMs],
   );
   return readSchedule(ask, tenant, scheduleId);
+}
+
+export async function updateSchedule(
+  ask: Ask,
+  { tenant, scheduleId, atMs, seen, cron, body, nextMs }: ScheduleUpdate,
+): Promise<StoredSchedule | "stale" | undefined> {
+  const changed = await ask(
+    `update codeagent.schedules set cron = $3, body = $4, updated_at = $5,
+        next_at = case when paused = 0 and error = '' then $6::bigint end
+      where id = $1 and tenant = $2 and cron = $7 and body = $8 returning id`,
+    [scheduleId, tenant, cron, body, atMs, nextMs ?? null, seen.cron, seen.body],
+  );
+  const stored = await readSchedule(ask, tenant, scheduleId);
+  return changed.length > 0 || stored === undefined ? stored : "stale";
 }
 
 /** @returns whether it was there */

@@ -1,12 +1,13 @@
 import { AgentError } from "../chat/error.ts";
 import { type PostgresClient, placeOf } from "./postgres-client.ts";
+import { memoryTables } from "./postgres-memories.ts";
 import { planTables } from "./postgres-plans.ts";
 import { requestTables } from "./postgres-requests.ts";
 import { scheduleTables } from "./postgres-schedules.ts";
 import { numberOf } from "./row.ts";
 
 /** Grows with every change of the tables. */
-export const postgresSchemaVersion = 2;
+export const postgresSchemaVersion = 3;
 
 /**
  * The oldest build that can work with these tables, as its `postgresSchemaVersion`: changes only add, so that builds of
@@ -49,6 +50,7 @@ create table codeagent.blobs (
   session_id text not null, digest text not null, body bytea not null, primary key (session_id, digest));
 `,
   2: planTables,
+  3: memoryTables,
 };
 
 /**

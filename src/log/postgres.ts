@@ -1,10 +1,19 @@
 import { randomBytes } from "node:crypto";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
+import type { MemorySearch, NewMemory } from "./memory-store.ts";
 import type { NewPlan, NewPlanVersion, PlanPosition } from "./plan-store.ts";
 import { appendRounds, appendStatement } from "./postgres-append.ts";
 import { type Ask, isRefusal, PostgresClient, postgresError, type Statement } from "./postgres-client.ts";
 import { Member } from "./postgres-member.ts";
+import {
+  clearMemories,
+  clearMemoriesOf,
+  countMemories,
+  recallMemory,
+  searchMemories,
+  storeMemory,
+} from "./postgres-memories.ts";
 import { type Notice, NoticeReceiver, NoticeSender } from "./postgres-notices.ts";
 import { addPlanVersion, createPlan, listPlans, readPlan, setPlanExecution } from "./postgres-plans.ts";
 import {
@@ -28,6 +37,7 @@ import {
   readSchedule,
   resumeSchedule,
   runSchedule,
+  updateSchedule,
 } from "./postgres-schedules.ts";
 import { migratePostgres, openingError, postgresSchemaVersion } from "./postgres-schema.ts";
 import {
@@ -45,7 +55,14 @@ import {
   storedSession,
 } from "./postgres-sessions.ts";
 import { bytesOf, numberOf, type Row, textOf } from "./row.ts";
-import type { NewSchedule, ScheduleChange, ScheduledRun, ScheduleFire, SchedulePosition } from "./schedule-store.ts";
+import type {
+  NewSchedule,
+  ScheduleChange,
+  ScheduledRun,
+  ScheduleFire,
+  SchedulePosition,
+  ScheduleUpdate,
+} from "./schedule-store.ts";
 import {
   type AnsweredRequest,
   type Append,
@@ -233,6 +250,7 @@ class PostgresStore implements Store {
       if ((await ask(sql, [sessionId, tenant])).length === 0) return { result: false, done: false };
       for (const table of ["events", "inbox", "blobs"])
         await ask(`delete from codeagent.${table} where session_id = $1`, [sessionId]);
+      await clearMemoriesOf(ask, sessionId);
       await breakSchedulesOf(ask, sessionId);
       return { result: true, done: true };
     });
@@ -518,6 +536,27 @@ class PostgresStore implements Store {
     return setPlanExecution(this.#ask, tenant, planId, executionId);
   }
 
+  storeMemory(memory: NewMemory, limit: number) {
+    this.#checkOpen();
+    return this.#client.conversation((ask) => storeMemory(ask, memory, limit));
+  }
+
+  recallMemory(tenant: string, sessionId: string, memoryId: string, atMs: number) {
+    return recallMemory(this.#ask, tenant, sessionId, memoryId, atMs);
+  }
+
+  searchMemories(search: MemorySearch) {
+    return searchMemories(this.#ask, search);
+  }
+
+  countMemories(tenant: string, sessionId: string) {
+    return countMemories(this.#ask, tenant, sessionId);
+  }
+
+  clearMemories(tenant: string, sessionId: string, kinds: readonly string[]) {
+    return clearMemories(this.#ask, tenant, sessionId, kinds);
+  }
+
   createSchedule(schedule: NewSchedule, answered?: AnsweredRequest) {
     return this.#answered(answered, async (ask) => {
       const created = await createSchedule(ask, schedule);
@@ -542,6 +581,11 @@ class PostgresStore implements Store {
   resumeSchedule(change: ScheduleChange, nextMs: number | undefined) {
     this.#checkOpen();
     return this.#client.conversation((ask) => resumeSchedule(ask, change, nextMs));
+  }
+
+  updateSchedule(update: ScheduleUpdate) {
+    this.#checkOpen();
+    return this.#client.conversation((ask) => updateSchedule(ask, update));
   }
 
   deleteSchedule(change: ScheduleChange, answered?: AnsweredRequest) {

@@ -28,6 +28,11 @@ export interface ScheduleStore {
    * @param nextMs when it runs next; `undefined` for never
    */
   resumeSchedule(change: ScheduleChange, nextMs: number | undefined): Promise<StoredSchedule | undefined>;
+  /**
+   * Replaces when a schedule runs and what it does, if both still are what was seen. One that is paused or broken stays so.
+   * `stale`: they are not, and nothing changes. `undefined`: there is none.
+   */
+  updateSchedule(update: ScheduleUpdate): Promise<StoredSchedule | "stale" | undefined>;
   /** Removes a schedule with the list of its runs; what they put into sessions stays. Says whether it was there. `answered` as in `createSchedule`. */
   deleteSchedule(change: ScheduleChange, answered?: AnsweredRequest): Promise<boolean | "answered">;
 
@@ -87,6 +92,14 @@ export interface ScheduleChange {
   readonly tenant: string;
   readonly scheduleId: string;
   readonly atMs: number;
+}
+
+export interface ScheduleUpdate extends ScheduleChange {
+  readonly seen: Pick<StoredSchedule, "cron" | "body">;
+  readonly cron: string;
+  readonly body: Uint8Array;
+  /** When it runs next; `undefined` for never. */
+  readonly nextMs: number | undefined;
 }
 
 export interface SchedulePosition {

@@ -8,6 +8,7 @@ import {
   type ScheduledRun,
   type ScheduleFire,
   type SchedulePosition,
+  type ScheduleUpdate,
   type StoredRun,
   type StoredSchedule,
   sessionGone,
@@ -109,6 +110,17 @@ export class SqliteSchedules {
       ...[nextMs ?? null, atMs, scheduleId, tenant],
     );
     return this.read(tenant, scheduleId);
+  }
+
+  update({ tenant, scheduleId, atMs, seen, cron, body, nextMs }: ScheduleUpdate): StoredSchedule | "stale" | undefined {
+    const changed = this.#database.run(
+      `update schedules set cron = ?, body = ?, updated_at = ?,
+         next_at = case when paused = 0 and error = '' then ? end
+       where id = ? and tenant = ? and cron = ? and body = ?`,
+      ...[cron, body, atMs, nextMs ?? null, scheduleId, tenant, seen.cron, seen.body],
+    );
+    const stored = this.read(tenant, scheduleId);
+    return changed > 0 || stored === undefined ? stored : "stale";
   }
 
   delete(change: ScheduleChange, answered: AnsweredRequest | undefined): boolean | "answered" {

@@ -2,9 +2,18 @@ import { randomBytes } from "node:crypto";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { AgentError } from "../chat/error.ts";
 import { GroupCommit } from "./group-commit.ts";
+import type { MemorySearch, NewMemory } from "./memory-store.ts";
 import type { NewPlan, NewPlanVersion, PlanPosition } from "./plan-store.ts";
-import type { NewSchedule, ScheduleChange, ScheduledRun, ScheduleFire, SchedulePosition } from "./schedule-store.ts";
+import type {
+  NewSchedule,
+  ScheduleChange,
+  ScheduledRun,
+  ScheduleFire,
+  SchedulePosition,
+  ScheduleUpdate,
+} from "./schedule-store.ts";
 import { isDamage } from "./sqlite-damage.ts";
+import { memoryTables, SqliteMemories } from "./sqlite-memories.ts";
 import { planTables, SqlitePlans } from "./sqlite-plans.ts";
 import { type ScheduleDatabase, SqliteSchedules, scheduleTables } from "./sqlite-schedules.ts";
 import {
@@ -143,7 +152,9 @@ export function createTables(database: DatabaseSync): void {
   const version = numberOf(database.prepare("pragma user_version").get(), "user_version");
   const steps = Object.entries(migrations).filter(([to]) => Number(to) > version);
   const changes = steps.map(([, change]) => change).join("");
-  database.exec(`${schema} ${scheduleTables} ${planTables} ${changes} pragma user_version = ${schemaVersion}`);
+  database.exec(
+    `${schema} ${scheduleTables} ${planTables} ${memoryTables} ${changes} pragma user_version = ${schemaVersion}`,
+  );
 }
 
 class SqliteStore implements Store {
@@ -152,6 +163,7 @@ class SqliteStore implements Store {
   readonly #commits: GroupCommit<Write>;
   readonly #schedules: SqliteSchedules;
   readonly #plans: SqlitePlans;
+  readonly #memories: SqliteMemories;
   readonly #replica = randomBytes(12).toString("hex");
   readonly shared = false;
   readonly #heldBack: readonly string[];
@@ -172,6 +184,7 @@ class SqliteStore implements Store {
     };
     this.#schedules = new SqliteSchedules(inStore);
     this.#plans = new SqlitePlans(inStore);
+    this.#memories = new SqliteMemories(inStore);
   }
 
   async start(listener: StoreListener): Promise<void> {
@@ -239,6 +252,7 @@ class SqliteStore implements Store {
       this.#note(answered);
       for (const table of ["events", "inbox", "blobs"])
         this.#run(`delete from ${table} where session_id = ?`, sessionId);
+      this.#memories.clearSession(sessionId);
       this.#schedules.breakSchedulesOf(sessionId);
       return true;
     });
@@ -577,6 +591,10 @@ class SqliteStore implements Store {
     return this.#write("", () => this.#schedules.resume(change, nextMs));
   }
 
+  updateSchedule(update: ScheduleUpdate) {
+    return this.#write("", () => this.#schedules.update(update));
+  }
+
   deleteSchedule(change: ScheduleChange, answered?: AnsweredRequest) {
     return this.#write("", () => this.#schedules.delete(change, answered));
   }
@@ -615,6 +633,26 @@ class SqliteStore implements Store {
 
   setPlanExecution(tenant: string, planId: string, executionId: string) {
     return this.#write("", () => this.#plans.setExecution(tenant, planId, executionId));
+  }
+
+  storeMemory(memory: NewMemory, limit: number) {
+    return this.#write(memory.sessionId, () => this.#memories.store(memory, limit));
+  }
+
+  recallMemory(tenant: string, sessionId: string, memoryId: string, atMs: number) {
+    return this.#write(sessionId, () => this.#memories.recall(tenant, sessionId, memoryId, atMs));
+  }
+
+  async searchMemories(search: MemorySearch) {
+    return this.#reading(search.sessionId, () => this.#memories.search(search));
+  }
+
+  async countMemories(tenant: string, sessionId: string) {
+    return this.#reading(sessionId, () => this.#memories.count(tenant, sessionId));
+  }
+
+  clearMemories(tenant: string, sessionId: string, kinds: readonly string[]) {
+    return this.#write(sessionId, () => this.#memories.clear(tenant, sessionId, kinds));
   }
 
   async close(): Promise<void> {

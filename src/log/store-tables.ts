@@ -41,12 +41,17 @@ export const storeTables = {
     order: ["id"],
   },
   plan_versions: { columns: ["plan_id", "version", "body", "at"], order: ["plan_id", "version"] },
+  memories: {
+    columns: ["session_id", "id", "kind", "importance", "at", "body", "access_count", "accessed_at"],
+    order: ["session_id", "id"],
+  },
+  memory_terms: { columns: ["session_id", "term", "memory_id"], order: ["session_id", "term", "memory_id"] },
 } as const satisfies Record<string, { readonly columns: readonly string[]; readonly order: readonly string[] }>;
 
 export type StoreTable = keyof typeof storeTables;
 export const storeTableNames: readonly StoreTable[] = [
   ...(["sessions", "events", "inbox", "blobs", "requests", "schedules", "schedule_runs"] as const),
-  ...(["plans", "plan_versions"] as const),
+  ...(["plans", "plan_versions", "memories", "memory_terms"] as const),
 ];
 
 /** Columns of bytes, and of numbers; all others are text. */
@@ -54,7 +59,7 @@ export const bytesColumns: ReadonlySet<string> = new Set(["config", "summary", "
 export const textColumns: ReadonlySet<string> = new Set([
   ...["id", "tenant", "parent_id", "token", "request_id", "request_hash", "placement", "session_id", "turn_id", "kind"],
   ...["key", "principal", "hash", "digest", "method", "owner", "cron", "tz", "misfire", "error", "schedule_id"],
-  ...["cause", "skipped", "execution_id", "plan_id"],
+  ...["cause", "skipped", "execution_id", "plan_id", "term", "memory_id"],
 ]);
 
 export type Cell = string | number | Uint8Array | null;

@@ -1,3 +1,4 @@
+import type { MemoryStore } from "./memory-store.ts";
 import type { PlanStore } from "./plan-store.ts";
 import type { ScheduleStore } from "./schedule-store.ts";
 
@@ -8,7 +9,7 @@ import type { ScheduleStore } from "./schedule-store.ts";
  * Every method resolves when its effect is durable, and rejects with `AgentError` `resource_exhausted` when there is no
  * room and `unavailable` when the store can't be reached.
  */
-export interface Store extends ScheduleStore, PlanStore {
+export interface Store extends ScheduleStore, PlanStore, MemoryStore {
   /** Whether other processes work on the same sessions; `start` has to be called then before anything else. */
   readonly shared: boolean;
   /**
@@ -36,7 +37,7 @@ export interface Store extends ScheduleStore, PlanStore {
     answered?: AnsweredRequest,
   ): Promise<boolean | "answered">;
   /**
-   * Removes a session with its log, inbox and blobs; its owner is fenced from then on. Schedules that run in it are broken
+   * Removes a session with its log, inbox, blobs and memories; its owner is fenced from then on. Schedules that run in it are broken
    * (`sessionGone`), plans that name it stay. Says whether it was there.
    */
   deleteSession(tenant: string, sessionId: string, answered?: AnsweredRequest): Promise<boolean | "answered">;

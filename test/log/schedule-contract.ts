@@ -103,6 +103,29 @@ export function scheduleContract(name: string, open: (context: TestContext) => P
       assert.equal(await store.deleteSchedule(change("weekly")), false);
     });
 
+    test("a schedule is changed only by who saw what it was, and stays paused", async (context) => {
+      const store = await opened(context);
+      const seen = await read(store, "daily");
+      const other = { cron: "0 9 * * *", body: bytes("other"), nextMs: 90_000 };
+      assert.equal(await store.updateSchedule({ ...change("none"), seen, ...other }), undefined);
+      assert.equal(await store.updateSchedule({ ...change("daily", "other"), seen, ...other }), undefined);
+      const changed = await store.updateSchedule({ ...change("daily"), seen, ...other });
+      assert.ok(typeof changed === "object");
+      assert.deepEqual(changed, await read(store, "daily"));
+      assert.deepEqual(
+        [changed.cron, changed.nextMs, changed.updatedMs, changed.createdMs],
+        ["0 9 * * *", 90_000, 2000, 1000],
+      );
+      assert.equal(new TextDecoder().decode(changed.body), "other");
+      assert.equal(await store.updateSchedule({ ...change("daily"), seen, ...other }), "stale");
+      const half = { cron: changed.cron, body: seen.body };
+      assert.equal(await store.updateSchedule({ ...change("daily"), seen: half, ...other }), "stale");
+      await store.pauseSchedule(change("daily"));
+      const paused = await store.updateSchedule({ ...change("daily"), seen: changed, ...other, cron: "0 8 * * *" });
+      assert.ok(typeof paused === "object");
+      assert.deepEqual([paused.paused, paused.nextMs, paused.cron], [true, undefined, "0 8 * * *"]);
+    });
+
     test("lists are newest first, of one session when asked", async (context) => {
       const ids = ["a", "b", "c", "d", "e"];
       const sessionId = (id: string) => (id === "c" ? "" : id < "c" ? "one" : "two");

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
 import type { AnsweredRequest, Claim, NewInboxEntry, NewRequest, NewSession, Store } from "../../src/log/store.ts";
+import { memoryContract } from "./memory-contract.ts";
 import { planContract } from "./plan-contract.ts";
 import { scheduleContract } from "./schedule-contract.ts";
 
@@ -545,4 +546,5 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
 
   scheduleContract(name, open);
   planContract(name, open);
+  memoryContract(name, open);
 }
