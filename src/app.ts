@@ -55,6 +55,7 @@ import { skillHandlers } from "./rpc/skills.ts";
 import { toolHandlers } from "./rpc/tools.ts";
 import { type RunningServer, startServer } from "./server.ts";
 import type { Model, Models } from "./session/models.ts";
+import type { Profiles } from "./session/profile.ts";
 import { Requests } from "./session/requests.ts";
 import { Retention } from "./session/retention.ts";
 import { defaultSessionLimits, type TurnEnvironment } from "./session/run-turn.ts";
@@ -66,6 +67,7 @@ import type { FunctionProvider } from "./tool/function-provider.ts";
 import { FunctionSets } from "./tool/function-sets.ts";
 import { openHttpFunctions } from "./tool/http/open-http-functions.ts";
 import { localFunctions } from "./tool/local.ts";
+import { LanguageServers } from "./tool/lsp/language-servers.ts";
 import { addressPolicy } from "./tool/net/address-policy.ts";
 import { guardedClient } from "./tool/net/guarded-client.ts";
 import { runCommand } from "./tool/run-command.ts";
@@ -164,6 +166,9 @@ export async function startApp({
       }),
       (held) => held.close(),
     );
+    const languageServers = undo.adopt(new LanguageServers({ sandbox, path: env["PATH"], version, report }), (held) =>
+      held.close(),
+    );
     const functions = new FunctionSets({
       providers: [...added, local, commands, web, ...http, mcpServers],
       ofWorkspace: skills,
@@ -197,6 +202,7 @@ export async function startApp({
         compactAtShare: config["compaction.at_share"],
         ...(windowTokens === 0 ? {} : { contextWindowTokens: windowTokens }),
       },
+      profiles: profilesOf(config, registry),
       callPlan: (giver, call, own) => callPlan(giver, call, own),
       runPlan: planRunner({ plans: storedPlans(store), maxParallelSteps: config["plan.max_parallel_steps"] }),
       now,
@@ -235,6 +241,9 @@ export async function startApp({
       },
       functions: () => functions.current(defaultWorkspace),
     };
+    const checkModel = (name: string) => {
+      if (!environment.profiles.has(name)) registry.resolveAll(name);
+    };
     const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
     const checkMode = async (mode: PermissionMode) => {
       if (mode !== "bypass") return;
@@ -246,6 +255,7 @@ export async function startApp({
       });
     };
     if (config["permissions.mode"] === "bypass") await checkMode("bypass");
+    for (const { permissions } of environment.profiles.values()) await checkMode(permissions?.mode ?? "ask");
     const requests = new Requests(store, now);
     const once = new OnceCalls(requests);
     const retention = new Retention({
@@ -268,6 +278,7 @@ export async function startApp({
     const admin = adminRight(config.admin_api);
     const legacy = {
       ...{ sessions, schedules, plans, executions, store, registry, catalog, functions, skills, mcpServers, sandbox },
+      languageServers,
       ...{ environment, admin, defaultWorkspace, workspaceFrom, checkMode, streamLimits, version },
       events: new LegacyEvents(),
       roleFormat: config["legacy.roleFormat"],
@@ -280,7 +291,7 @@ export async function startApp({
     const routes = (router: ConnectRouter) => {
       router.service(CodeAgentService, {
         ...generateHandlers(turns, sessions, stopping.signal, streamLimits),
-        ...sessionHandlers(sessions, once, workspaceFrom, (name) => void registry.resolveAll(name), {
+        ...sessionHandlers(sessions, once, workspaceFrom, checkModel, {
           byDefault: config["permissions.mode"],
           check: checkMode,
         }),
@@ -425,6 +436,20 @@ function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => 
       return [modelOf(first), ...others.map(modelOf)];
     },
   };
+}
+
+/** @throws {Error} one sentence for the operator, when a profile asks for a provider that there is none of. */
+function profilesOf({ profiles }: Config, registry: ProviderRegistry): Profiles {
+  for (const { name, model } of profiles) {
+    try {
+      if (model !== "") registry.resolveAll(model);
+    } catch (error) {
+      // A key may be missing; it is asked for when the profile is used.
+      if (error instanceof AgentError && error.kind === "failed_precondition") continue;
+      throw new Error(`profiles.${name}.model: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  return new Map(profiles.map((profile) => [profile.name, profile]));
 }
 
 /** @throws {Error} one sentence for the operator, when the database can't be used. */

@@ -7,6 +7,8 @@ import { readNamedEndpoint } from "./provider/named-endpoint.ts";
 import type { NamedEndpoint } from "./provider/registry.ts";
 import { adminModes } from "./rpc/admin-right.ts";
 import { roleFormats } from "./rpc/legacy/legacy-core.ts";
+import type { Profile } from "./session/profile.ts";
+import { readProfile } from "./session/read-profile.ts";
 import { type HttpSection, readHttpSection } from "./tool/http/http-section.ts";
 import type { McpServerConfig } from "./tool/mcp/mcp-server-config.ts";
 import { readMcpServer } from "./tool/mcp/read-mcp-server.ts";
@@ -313,6 +315,8 @@ export type Config = { readonly [Key in SettingKey]: Settings[Key] extends Setti
   readonly file: string;
   /** Endpoints of the operator's own; from the file only. */
   readonly providers: readonly NamedEndpoint[];
+  /** How agents are set up that callers choose by a name; from the file only. */
+  readonly profiles: readonly Profile[];
   /** MCP servers to connect to; from the file only. */
   readonly mcp: readonly McpServerConfig[];
   /** Functions that are HTTP requests; from the file only. */
@@ -340,8 +344,9 @@ export function readConfig(sources: ConfigSources): Config {
   for (const key of fromFile.keys()) {
     if (key === "http" || key.startsWith(httpPrefix)) continue;
     if (key === "mcp" || key.startsWith(mcpPrefix)) continue;
+    if (key === "profiles" || key.startsWith(profilesPrefix)) continue;
     if (key === "providers" || key.startsWith(providersPrefix) || Object.hasOwn(settings, key)) continue;
-    const known = [...Object.keys(settings), "http", "mcp", "providers"];
+    const known = [...Object.keys(settings), "http", "mcp", "profiles", "providers"];
     const near = nearNames(known, key);
     const help = near.length > 0 ? `is ${near.join(" or ")} meant?` : `there are: ${known.join(", ")}`;
     throw new Error(`${file}: there is no setting ${key}; ${help}`);
@@ -369,6 +374,7 @@ export function readConfig(sources: ConfigSources): Config {
   return {
     file: fromFile.size === 0 ? "" : resolve(workingDirectory, file),
     providers: providersOf(fromFile, file),
+    profiles: profilesOf(fromFile, file),
     mcp: mcpServersOf(fromFile, file),
     http: httpOf(fromFile, file),
     host: value("host", settings.host),
@@ -451,6 +457,15 @@ function providersOf(fromFile: ReadonlyMap<string, unknown>, file: string): Name
   return [...fromFile]
     .filter(([key]) => key.startsWith(providersPrefix))
     .map(([key, value]) => readNamedEndpoint(key.slice(providersPrefix.length), value, `${file}: ${key}`));
+}
+
+const profilesPrefix = "profiles.";
+
+function profilesOf(fromFile: ReadonlyMap<string, unknown>, file: string): Profile[] {
+  if (fromFile.has("profiles")) throw new Error(`${file}: profiles: profiles by their names are wanted`);
+  return [...fromFile]
+    .filter(([key]) => key.startsWith(profilesPrefix))
+    .map(([key, value]) => readProfile(key.slice(profilesPrefix.length), value, `${file}: ${key}`));
 }
 
 const httpPrefix = "http.";

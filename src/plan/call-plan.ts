@@ -149,7 +149,7 @@ async function begin(
   const refusal = await foreignPlan(plans, giver, planId);
   if (refusal !== undefined) return refusal;
   const { version } = await plans.get(principal, planId, undefined);
-  const { allowedTools } = turn.options;
+  const { allowedTools, profile } = turn.options;
   const forbidden = stepsWithin(version.steps)
     .flatMap(functionsCalled)
     .filter((name) => allowedTools !== undefined && !allowedTools.includes(name));
@@ -166,7 +166,7 @@ async function begin(
     version,
     input: fitted.text,
     model: turn.model,
-    options: budget === undefined ? {} : { budget },
+    options: { ...(budget === undefined ? {} : { budget }), ...(profile === undefined ? {} : { profile }) },
     config: {
       workspace,
       model: turn.model,

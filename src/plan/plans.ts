@@ -235,7 +235,7 @@ export class Plans {
       throw tooMany(`${limits.maxTurnsInFlight} plans are being written`, "TOO_MANY_PLANS");
     const config = sessionId === "" ? undefined : (await sessions.get(principal, sessionId)).config;
     const request = { sessionId, messages: [], model: named, options: {}, tools: [], requestId: "" };
-    const list = models.find(await sessions.admit(request, config && withoutBudget(config)));
+    const list = models.find((await sessions.admit(request, config && withoutBudget(config))).model);
     if (budget?.maxCostNanoUsd !== undefined) await checkPrices(list);
     const maxDurationMs = limits.maxTurnMs;
     const options = { models: list, means: environment, functions, check, maxRepairs, budget, maxDurationMs, now };

@@ -103,6 +103,7 @@ async function beginNew(
 ): Promise<SubPlanResult | undefined> {
   const { session, turn, signal } = work;
   const { workspace, permissions, approvalTimeoutMs, placement, metadata } = session.config;
+  const { profile } = turn.options;
   const depth = Number(metadata[executionMetadata.depth] ?? 0) + 1;
   if (depth > maxDepth) return failed("failed_precondition", `plans run each other ${maxDepth} deep at most`);
   const found = await work.plans.read(session.tenant, planId, version);
@@ -122,7 +123,7 @@ async function beginNew(
     version: found.plan,
     input: fitted.text,
     model: turn.model,
-    options: budget === undefined ? {} : { budget },
+    options: { ...(budget === undefined ? {} : { budget }), ...(profile === undefined ? {} : { profile }) },
     config: {
       workspace,
       model: turn.model,

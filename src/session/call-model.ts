@@ -3,7 +3,6 @@ import type { ChatEvent } from "../chat/event.ts";
 import type { LogEvent } from "../chat/log-event.ts";
 import type { ContentBlock, Message } from "../chat/message.ts";
 import type { ChatRequest, ToolDefinition } from "../chat/request.ts";
-import type { SessionConfig } from "../chat/session-config.ts";
 import type { Usage } from "../chat/usage.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import { withoutUnseen } from "./admission.ts";
@@ -12,6 +11,7 @@ import { modelOptions } from "./model-options.ts";
 import { fullName, inOrder, type Model } from "./models.ts";
 import { orderBlocks } from "./order-blocks.ts";
 import { FencedError } from "./owned-log.ts";
+import { profileOf } from "./profile.ts";
 import { finishReasonOf, type RunningSession, record, StoppedError } from "./run-turn.ts";
 import type { TurnState } from "./state.ts";
 import { mayCall, strategyPrompt, withStrategy } from "./strategy.ts";
@@ -164,7 +164,7 @@ async function askModel(call: ModelCall): Promise<"finished" | "compacted" | Voi
       tellWhatIsWithheld(call, history, messages);
     const request: ChatRequest = {
       model: model.model,
-      messages: withSystemPrompt(messages, session.config, session.environment.systemPrompt, strategyPrompt(turn)),
+      messages: withSystemPrompt(messages, session, turn),
       ...withStrategy(
         turn,
         model.features.includes("tools") ? offeredTools(turn, call.functions) : [],
@@ -258,13 +258,13 @@ function uniqueCallIds({ state, environment }: RunningSession): (wanted: string)
 
 function withSystemPrompt(
   messages: readonly Message[],
-  config: SessionConfig,
-  serverPrompt: string,
-  ofStrategy: string,
+  { config, environment }: RunningSession,
+  turn: TurnState,
 ): readonly Message[] {
   const hasOwn = messages.some((message) => message.role === "system" || message.role === "developer");
-  const whole = config.systemPrompt !== "" ? config.systemPrompt : hasOwn ? "" : serverPrompt;
-  const prompt = [whole, ofStrategy].filter((part) => part !== "").join("\n\n");
+  const own = profileOf(environment.profiles, turn.options)?.systemPrompt || config.systemPrompt;
+  const whole = own !== "" ? own : hasOwn ? "" : environment.systemPrompt;
+  const prompt = [whole, strategyPrompt(turn)].filter((part) => part !== "").join("\n\n");
   return prompt === "" ? messages : [{ role: "system", blocks: [{ type: "text", text: prompt }] }, ...messages];
 }
 

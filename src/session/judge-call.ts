@@ -7,6 +7,7 @@ import type { FunctionIndex } from "../tool/function-index.ts";
 import { decidePermission, isGranted, resolveSubject, rulesOf, type SessionRules } from "../tool/permission.ts";
 import { grantsOf } from "./grants.ts";
 import type { PlannedCall } from "./next-step.ts";
+import { profileOf } from "./profile.ts";
 import { questionResult } from "./questions.ts";
 import type { RunningSession } from "./run-turn.ts";
 import type { CallState, TurnState } from "./state.ts";
@@ -58,7 +59,7 @@ export async function judgeCall(
   const { workspace } = config;
   const given = { ...definition, arguments: checked.arguments, workspace, contentSha256: "" };
   const subject = await resolveSubject(given);
-  const byRules = decidePermission(sessionRules(session), [], subject);
+  const byRules = decidePermission(sessionRules(session, turn), [], subject);
   if (byRules.decision === "deny") return refused(`denied by the policy: ${byRules.explanation}`);
   if (definition.asks === true) {
     const question = questionOf(checked.arguments);
@@ -89,9 +90,13 @@ export async function judgeCall(
   return { type: "ask", approval: { explanation, contentSha256, grantable: byRules.grantable } };
 }
 
-/** What the calls of a session are judged by. */
-export function sessionRules({ environment, config, state }: RunningSession): SessionRules {
-  return rulesOf(environment.permissions, config.permissions, state.loadedSkills);
+/** What the calls of a turn are judged by. @throws {AgentError} as `profileOf`. */
+export function sessionRules(
+  { environment, config, state }: RunningSession,
+  { options }: Pick<TurnState, "options">,
+): SessionRules {
+  const profile = profileOf(environment.profiles, options);
+  return rulesOf(environment.permissions, config.permissions, state.loadedSkills, profile?.permissions);
 }
 
 function refused(error: string): Verdict {

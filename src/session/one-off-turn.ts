@@ -1,11 +1,12 @@
 import { AgentError } from "../chat/error.ts";
 import type { RequestAnswer } from "../chat/log-event.ts";
-import type { TurnRequest } from "../chat/request.ts";
+import type { GenerateOptions, TurnRequest } from "../chat/request.ts";
 import type { Todo } from "../chat/todo.ts";
 import { Tail } from "../log/tail.ts";
 import { separateLargeContent, withLargeContent } from "./large-messages.ts";
 import { LogWriter } from "./log-writer.ts";
 import { memoryLog } from "./owned-log.ts";
+import { withinProfile } from "./profile.ts";
 import { type RunningSession, record, runTurn, StoppedError, type TurnEnvironment } from "./run-turn.ts";
 import { cancelledError, plainConfig } from "./session-worker.ts";
 import { emptyState, openRequests, type RequestState, type SessionState } from "./state.ts";
@@ -137,6 +138,7 @@ export class OneOffTurn {
   async #run(options: OneOffOptions, environment: TurnEnvironment): Promise<void> {
     const { request, turnId } = options;
     const { messages, blobs } = separateLargeContent(request.messages);
+    const turnOptions = await optionsWithin(environment, request.options, options.workspace);
     const contents = new Map(blobs.map((blob) => [blob.digest, blob.body]));
     const log = memoryLog(this.tail);
     const append: typeof log.append = (id, records, extras) => {
@@ -168,7 +170,7 @@ export class OneOffTurn {
       principal: options.principal,
       model: request.model,
       messages,
-      options: request.options,
+      options: turnOptions,
       tools: request.tools,
     });
     try {
@@ -191,4 +193,16 @@ export class OneOffTurn {
       clearTimeout(this.#leaving);
     }
   }
+}
+
+async function optionsWithin(
+  { profiles, functions }: TurnEnvironment,
+  options: GenerateOptions,
+  workspace: string,
+): Promise<GenerateOptions> {
+  const profile = profiles.get(options.profile ?? "");
+  if (profile?.tools === undefined) return options;
+  // A failure here is met again, and told, by the turn itself.
+  const set = await functions.current(workspace).catch(() => undefined);
+  return withinProfile(profile, options, set?.definitions.map(({ name }) => name) ?? []);
 }

@@ -11,6 +11,7 @@ import { type Task, taskName } from "../tool/task.ts";
 import { budgetLeft } from "./budgets.ts";
 import { callTitle } from "./call-title.ts";
 import { isPruned, type LogBatch } from "./follow-log.ts";
+import { noTools } from "./profile.ts";
 import { requestHash } from "./request-hash.ts";
 import { type RunningSession, record, StoppedError } from "./run-turn.ts";
 import type { Principal, Sessions } from "./sessions.ts";
@@ -41,8 +42,6 @@ export type RunPlanCall = (giver: Giver, call: PlanCall, own: Own) => Promise<To
 /** The one turn of a session that is made for a task. */
 const taskRequestId = "task";
 const metadataKeys = { session: "parent_session_id", call: "parent_tool_call_id" } as const;
-/** An empty list would mean all; no function has this name. */
-const noTools: readonly string[] = ["(none)"];
 /** Before the log of a task is read again that could not be read. */
 const retryMs = 500;
 
@@ -127,7 +126,7 @@ type Plan = Omit<TurnRequest, "sessionId" | "requestId">;
 
 /** The turn that does a task, or why there can be none. */
 function planOf({ session, turn, functions, toolCallId }: Giver, task: Task): Plan | string {
-  const { allowedTools, maxSteps } = turn.options;
+  const { allowedTools, maxSteps, profile } = turn.options;
   const offered = functions.definitions
     .filter(({ name, delegates }) => delegates !== true && (allowedTools === undefined || allowedTools.includes(name)))
     .map(({ name }) => name);
@@ -146,6 +145,7 @@ function planOf({ session, turn, functions, toolCallId }: Giver, task: Task): Pl
     options: {
       allowedTools: allowed.length === 0 ? noTools : allowed,
       ...(maxSteps === undefined ? {} : { maxSteps }),
+      ...(profile === undefined ? {} : { profile }),
       ...(budget === undefined ? {} : { budget }),
       metadata: { [metadataKeys.session]: session.sessionId, [metadataKeys.call]: toolCallId },
     },

@@ -91,7 +91,7 @@ async function runCall(
   signal: AbortSignal,
 ): Promise<ToolResult> {
   const { callPlan } = session.environment;
-  const isHidden = hiddenFiles(sessionRules(session), session.config.workspace);
+  const isHidden = hiddenFiles(sessionRules(session, turn), session.config.workspace);
   return runFunction(
     functions,
     { name: use.name, argumentsText: use.input },

@@ -18,6 +18,7 @@ import type { CommitExtras, LogWriter } from "./log-writer.ts";
 import type { Models } from "./models.ts";
 import { nextStep } from "./next-step.ts";
 import { FencedError } from "./owned-log.ts";
+import { type Profiles, profileOf } from "./profile.ts";
 import { cancelTasks, type RunPlanCall, type TaskSessions } from "./run-task.ts";
 import { runTools } from "./run-tools.ts";
 import { foldRecord, openRequests, ranMs, type SessionState, type TurnState, waitedMs } from "./state.ts";
@@ -71,6 +72,8 @@ export interface TurnEnvironment {
   readonly limits: SessionLimits;
   /** What holds for the calls of every session, and for all of it where a session says nothing. */
   readonly permissions: ServerPermissions;
+  /** What callers choose by a name. */
+  readonly profiles: Profiles;
   /** Where tasks are handed to; absent where they can't be. */
   readonly sessions?: TaskSessions;
   /** Executes the plan of a turn that has one; absent where none can be. */
@@ -208,6 +211,7 @@ export async function runTurn(session: RunningSession, signal: AbortSignal): Pro
   const bound = timeBound(session, turn);
   const timer = setTimeout(() => ending.abort(bound.error), bound.remainingMs);
   try {
+    profileOf(environment.profiles, turn.options); // one that is gone can't be held to
     const functions = await environment.functions.current(session.config.workspace);
     if (turn.plan !== undefined) return await runPlanTurn(session, turn, functions, ending.signal);
     let compactedStep = 0;
@@ -443,7 +447,8 @@ function brokenOff(finishReason: FinishReason): PlanOutcome {
   };
 }
 
-function recordEnd(
+/** Ends a turn with its last event. */
+export function recordEnd(
   session: RunningSession,
   turn: TurnState,
   event: Extract<LogEvent, { readonly type: "turn-finished" }>,

@@ -20,6 +20,7 @@ import type {
 import type { AnsweredRequest, NewSession, Store } from "../log/store.ts";
 import { separateLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { cronTimes, dueTimes } from "./next-fire.ts";
+import { turnTerms } from "./profile.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
 import { shuttingDown, tooMany, unknownSession } from "./session-errors.ts";
@@ -40,7 +41,7 @@ const maxScheduleBytes = 256 * 1024;
 
 export interface SchedulesOptions {
   readonly store: Store;
-  readonly environment: Pick<TurnEnvironment, "now" | "newId" | "report" | "limits">;
+  readonly environment: Pick<TurnEnvironment, "profiles" | "now" | "newId" | "report" | "limits">;
   readonly sessions: Sessions;
   /** The model asked where neither schedule nor session names one; empty for none. */
   readonly defaultModel: string;
@@ -311,7 +312,8 @@ export class Schedules {
     const template = schedule.target.type === "template" ? schedule.target.config : undefined;
     // Where the session is gone the store finds out.
     const config = template ?? (await this.#configOf(tenant, stored.sessionId));
-    const model = schedule.model || config?.model || this.#defaultModel;
+    const { profiles } = this.#environment;
+    const asked = turnTerms(profiles, schedule, config?.model ?? "", this.#defaultModel);
     const { maxQueuedTurns } = this.#environment.limits;
     return ({ runId, key, trigger, scheduledMs }: FirePlan) => {
       const session = template === undefined ? undefined : this.#newSession(tenant, template, nowMs);
@@ -323,7 +325,7 @@ export class Schedules {
         kind: "turn",
         turnId: this.#environment.newId("turn"),
         principal,
-        body: encodeTurnRequest({ ...turnOf(schedule, sessionId, key), model }),
+        body: encodeTurnRequest({ ...turnOf(schedule, sessionId, key), ...asked }),
         hash: "",
         atMs: nowMs,
         waitingLimit: maxQueuedTurns + together - 1,

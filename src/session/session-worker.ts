@@ -6,17 +6,21 @@ import { decodeSessionConfig } from "../convert/proto/session-config.ts";
 import { decodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { Claim, InboxEntry, NewInboxEntry, Store } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
+import type { FunctionIndex } from "../tool/function-index.ts";
 import { compactOnRequest } from "./compaction.ts";
 import { decodeCompactionRequest } from "./compaction-request.ts";
 import { separateLargeContent, withLargeContent } from "./large-messages.ts";
 import { loadState } from "./load-state.ts";
 import { LogWriter } from "./log-writer.ts";
+import { newMessages, nothingNew } from "./new-messages.ts";
 import { FencedError, storedLog } from "./owned-log.ts";
+import { withinProfile } from "./profile.ts";
 import { requestHash } from "./request-hash.ts";
 import {
   type ArrivedAnswer,
   type RunningSession,
   record,
+  recordEnd,
   runTurn,
   StoppedError,
   type TurnEnvironment,
@@ -25,6 +29,7 @@ import {
 import { lostSuffix } from "./session-errors.ts";
 import type { SessionState } from "./state.ts";
 import { encodeSummary, summaryOf, waitingSince } from "./summary.ts";
+import { turnErrorFrom } from "./turn-error.ts";
 
 /** A fold kept from the last time this process owned the session. */
 export interface KeptState {
@@ -201,7 +206,7 @@ export class SessionWorker {
     // A failure here is met again, and told, by the turn itself.
     const set = await functions.current(session.config.workspace).catch(() => undefined);
     const { toolsDigest: before } = session.state;
-    this.#recordTurnStarted(session, entry, command.body, set?.digest);
+    this.#recordTurnStarted(session, entry, command.body, set);
     if (set !== undefined && before !== undefined && before !== set.digest) {
       const change = functions.changeSince(before, set) ?? { added: [], removed: [], changed: [] };
       record(session, entry.turnId, { type: "tools-changed", generation: set.generation, ...change });
@@ -226,10 +231,16 @@ export class SessionWorker {
     session: RunningSession,
     entry: InboxEntry,
     body: Uint8Array,
-    toolsDigest: string | undefined,
+    functions: FunctionIndex | undefined,
   ): void {
+    const { profiles } = this.#environment;
     const request = decodeTurnRequest(body);
-    const { messages, blobs } = separateLargeContent(request.messages);
+    const names = functions?.definitions.map(({ name }) => name) ?? [];
+    const toolsDigest = functions?.digest;
+    const asked = request.wholeHistory
+      ? newMessages(session.state.messages.length > 0, request.messages)
+      : request.messages;
+    const { messages, blobs } = separateLargeContent(asked);
     record(
       session,
       entry.turnId,
@@ -239,7 +250,7 @@ export class SessionWorker {
         principal: entry.principal,
         model: request.model,
         messages,
-        options: request.options,
+        options: withinProfile(profiles.get(request.options.profile ?? ""), request.options, names),
         tools: request.tools,
         ...(toolsDigest === undefined ? {} : { toolsDigest }),
         ...(request.plan === undefined ? {} : { plan: request.plan }),
@@ -247,6 +258,15 @@ export class SessionWorker {
       { takenKeys: [entry.key], blobs },
     );
     session.writer.attach(session.noted(session.state));
+    const { turn } = session.state;
+    if (!request.wholeHistory || asked.length > 0 || turn === undefined) return;
+    // What was new when the turn was admitted is no longer: the turn before it has answered it.
+    recordEnd(session, turn, {
+      type: "turn-finished",
+      finishReason: "error",
+      steps: 0,
+      error: turnErrorFrom(nothingNew(), false),
+    });
   }
 
   async #runTurn(session: RunningSession): Promise<WaitingTurn | undefined> {

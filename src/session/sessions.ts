@@ -17,8 +17,10 @@ import { grantsOf } from "./grants.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails } from "./live-tails.ts";
 import { loadState, logRecordFrom } from "./load-state.ts";
+import { newMessages, nothingNew } from "./new-messages.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
 import { type GivenAnswer, PendingRequests, type RequestPosition } from "./pending-requests.ts";
+import { checkProfile, type TurnTerms, turnTerms } from "./profile.ts";
 import { requestHash } from "./request-hash.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
@@ -316,7 +318,7 @@ export class Sessions {
     if (this.#draining) throw shuttingDown();
     const stored = await this.#stored(principal, sessionId);
     const config = decodeSessionConfig(stored.config);
-    const model = this.#modelName(config.model);
+    const model = this.#modelOf(config);
     this.#environment.models.find(model);
     if (!this.#workers.has(sessionId)) this.#checkRoom();
     const id = requestId === "" ? this.#environment.newId("compact") : requestId;
@@ -427,7 +429,7 @@ export class Sessions {
    * @throws {AgentError} `not_found`.
    */
   async permissions(principal: Principal, sessionId: string): Promise<SessionPermissions> {
-    const { permissions: server } = this.#environment;
+    const { permissions: server, profiles } = this.#environment;
     if (sessionId === "")
       return { rules: rulesOf(server, undefined), grants: [], workspace: this.#options.oneOff.workspace };
     const stored = await this.#stored(principal, sessionId);
@@ -436,7 +438,7 @@ export class Sessions {
       this.#workers.idleState(sessionId, stored.headSeq) ??
       (await loadState(this.#store, sessionId, config, stored.headSeq));
     return {
-      rules: rulesOf(server, config.permissions, state.loadedSkills),
+      rules: rulesOf(server, config.permissions, state.loadedSkills, profiles.get(config.model)?.permissions),
       grants: grantsOf(state),
       workspace: config.workspace,
     };
@@ -469,15 +471,17 @@ export class Sessions {
   }
 
   /**
-   * Checks that a turn's models can do what it asks for, and gives their names.
+   * Checks that a turn's models can do what it asks for, and gives their names and its profile.
    * @param config of its session; absent for a one-off turn
    * @throws {AgentError} as `startTurn` for what can't be asked.
    */
-  async admit(request: TurnRequest, config: SessionConfig | undefined): Promise<string> {
-    if (request.plan !== undefined && (request.model || config?.model || this.#options.defaultModel) === "") return "";
-    const name = this.#modelName(request.model || config?.model || "");
-    await checkTurn(request, this.#environment.models.find(name), config?.budget);
-    return name;
+  async admit(request: TurnRequest, config: SessionConfig | undefined): Promise<TurnTerms> {
+    const { profiles, models } = this.#environment;
+    const terms = turnTerms(profiles, request, config?.model ?? "", this.#options.defaultModel);
+    checkProfile(profiles, terms.options);
+    if (request.plan !== undefined && terms.model === "") return terms;
+    await checkTurn(request, models.find(named(terms.model)), config?.budget);
+    return terms;
   }
 
   /** A turn was put into a session's inbox by other means: it begins at once, or when there is room. */
@@ -591,10 +595,12 @@ export class Sessions {
       const spent = spentBySession(config, stored);
       if (spent !== undefined) throw budgetError(sessionId, spent);
       if (stored.heldBack) throw heldBack(sessionId);
-      const model = await this.admit(request, config);
+      const hasHistory = decodeSummary(stored.summary).messageCount > 0;
+      if (request.wholeHistory && newMessages(hasHistory, request.messages).length === 0) throw nothingNew();
+      const terms = await this.admit(request, config);
       if (!queued) this.#checkRoom();
       if (!queued) this.#admitting++;
-      sent = await send(encodeTurnRequest({ ...request, model }), maxQueuedTurns).finally(() => {
+      sent = await send(encodeTurnRequest({ ...request, ...terms }), maxQueuedTurns).finally(() => {
         if (!queued) this.#admitting--;
       });
     } catch (error) {
@@ -624,12 +630,12 @@ export class Sessions {
   async #startOneOff(principal: Principal, request: TurnRequest, hash: string): Promise<AdmittedTurn> {
     let turn = this.#oneOffs.known(principal.tenant, request, hash);
     if (turn === undefined) {
-      const model = await this.admit(request, undefined);
+      const terms = await this.admit(request, undefined);
       // It may have come once more meanwhile.
       turn = this.#oneOffs.known(principal.tenant, request, hash);
       if (turn === undefined) {
         this.#checkRoom();
-        turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, model }, hash);
+        turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, ...terms }, hash);
       }
     }
     const { sessionId, turnId, tail } = turn;
@@ -674,17 +680,10 @@ export class Sessions {
     };
   }
 
-  /** What is named, or the server's default. */
-  #modelName(named: string): string {
-    const name = named || this.#options.defaultModel;
-    if (name === "") {
-      throw new AgentError(
-        "failed_precondition",
-        "no model is named in the request or the session and the server has no default; name one as provider/model, or start the server with CODEAGENT_MODEL",
-        { reason: "NO_MODEL" },
-      );
-    }
-    return name;
+  /** What a session asks where a request names nothing else. */
+  #modelOf({ model }: SessionConfig): string {
+    const { profiles } = this.#environment;
+    return named(turnTerms(profiles, { model: "", options: {} }, model, this.#options.defaultModel).model);
   }
 
   #checkRoom(): void {
@@ -754,6 +753,15 @@ const noPages: LogPages = {
 };
 
 function nothingToNote(): undefined {}
+
+function named(model: string): string {
+  if (model !== "") return model;
+  throw new AgentError(
+    "failed_precondition",
+    "no model is named in the request or the session and the server has no default; name one as provider/model, or start the server with CODEAGENT_MODEL",
+    { reason: "NO_MODEL" },
+  );
+}
 
 /** What is stored of a session right after it was made. */
 function asStored(session: NewSession, headSeq: number): StoredSession {

@@ -18,7 +18,7 @@ import { type CommandLine, everyCommand, readCommandLine } from "./shell/command
 export type PermissionDecision = "allow" | "ask" | "deny";
 
 /** Where a rule stands; `answer` is a call that somebody allowed for the session, `mode` decides where no rule matches. */
-export type RuleSource = "built_in" | "server" | "session" | "skill" | "answer" | "mode";
+export type RuleSource = "built_in" | "server" | "profile" | "session" | "skill" | "answer" | "mode";
 
 /** Rules for all sessions of a server, and what holds where a session says nothing. */
 export interface ServerPermissions extends PermissionPolicy {
@@ -32,9 +32,17 @@ export interface SkillPermissions {
   readonly allow: readonly string[];
 }
 
+/** What the operator says of the turns of a profile; without a mode the one there is without the profile holds. */
+export interface ProfilePermissions extends Omit<PermissionPolicy, "mode"> {
+  readonly profile: string;
+  readonly mode?: PermissionMode;
+}
+
 /** Rules of one source. */
 export interface PermissionLayer {
-  readonly source: "server" | "session" | "skill";
+  readonly source: "server" | "profile" | "session" | "skill";
+  /** Name of the profile. */
+  readonly profile?: string;
   /** Name of the skill. */
   readonly skill?: string;
   readonly allow: readonly string[];
@@ -151,17 +159,26 @@ const protectedNames: ReadonlySet<string> = new Set([
   "codeagent.yml",
 ]);
 
-/** Puts together what the calls of a session are judged by. */
+/**
+ * Puts together what the calls of a session are judged by. The rules of a profile count as the server's do. Its mode holds
+ * in place of the server's; where the session has a mode of its own, the stricter of the two holds.
+ */
 export function rulesOf(
   server: ServerPermissions,
   session: PermissionPolicy | undefined,
   skills: readonly SkillPermissions[] = [],
+  profile?: ProfilePermissions,
 ): SessionRules {
   const layers: PermissionLayer[] = [{ ...server, source: "server" }];
+  if (profile !== undefined) layers.push({ ...profile, source: "profile" });
   if (session !== undefined) layers.push({ ...session, source: "session" });
   for (const { skill, allow } of skills) layers.push({ source: "skill", skill, allow, ask: [], deny: [] });
-  return { mode: (session ?? server).mode, layers, sandbox: server.sandbox };
+  const modes = [session?.mode, profile?.mode].filter((mode) => mode !== undefined);
+  const mode = strictestFirst.find((each) => modes.includes(each)) ?? server.mode;
+  return { mode, layers, sandbox: server.sandbox };
 }
+
+const strictestFirst: readonly PermissionMode[] = ["read-only", "ask", "accept-edits", "bypass"];
 
 /** Finds out what of a call depends on the file system, so that `decidePermission` need not look. */
 export async function resolveSubject<Subject extends PermissionSubject>(subject: Subject): Promise<Subject> {
@@ -369,9 +386,14 @@ function judgeFor(rules: SessionRules, subject: PermissionSubject): Judge {
   };
 }
 
-function ruleJudgement({ source, skill }: PermissionLayer, rule: string, decision: PermissionDecision): Judgement {
+function ruleJudgement(
+  { source, skill, profile }: PermissionLayer,
+  rule: string,
+  decision: PermissionDecision,
+): Judgement {
   const says = { deny: "denies it", ask: "asks for approval", allow: "allows it" }[decision];
-  const of = source === "server" ? " of the server" : source === "skill" ? ` of the skill ${skill ?? ""}` : "";
+  const owners = { server: " of the server", profile: ` of the profile ${profile}`, skill: ` of the skill ${skill}` };
+  const of = source === "session" ? "" : owners[source];
   return { decision, rule, ruleSource: source, explanation: `the rule ${rule}${of} ${says}` };
 }
 

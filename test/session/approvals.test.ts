@@ -540,6 +540,7 @@ test("a turn that can't read its answers at the moment is not over", async () =>
       functions: new FunctionSets({ providers: [], now: Date.now }),
       permissions: { ...plainPermissions, sandbox: "none" },
       systemPrompt: "",
+      profiles: new Map(),
       limits: defaultSessionLimits,
       now: Date.now,
       newId: (prefix) => prefix,

@@ -160,6 +160,7 @@ async function breakableSessions(context: { after(end: () => Promise<void>): voi
       functions: new FunctionSets({ providers: [], now: Date.now }),
       permissions: { ...plainPermissions, sandbox: "none" },
       systemPrompt: "",
+      profiles: new Map(),
       limits: defaultSessionLimits,
       now: Date.now,
       newId: (prefix) => `${prefix}_${++ids}`,
