@@ -1,9 +1,9 @@
 import type { ConnectRouter } from "@connectrpc/connect";
-import { CodeAgentService } from "../../../gen/a3s/code/agent/v1/code_agent_pb.ts";
 import { confirmationHandlers } from "./confirmation.ts";
 import { contextHandlers } from "./context.ts";
 import { controlHandlers } from "./control.ts";
 import { cronHandlers } from "./cron.ts";
+import { eitherEraMethods, sharedMethods } from "./either-era-service.ts";
 import { eventHandlers } from "./events.ts";
 import { legacyGenerateHandlers } from "./generate.ts";
 import { laneHandlers } from "./lanes.ts";
@@ -21,10 +21,11 @@ import { todoHandlers } from "./todos.ts";
 
 /** Answers the clients of the earlier service, whose package is `a3s.code.agent.v1`, from the same core. */
 export function legacyRoutes(router: ConnectRouter, core: LegacyCore): void {
-  router.service(CodeAgentService, {
+  const { createSession, ...sessionHandlers } = legacySessionHandlers(core);
+  router.service(eitherEraMethods, { createSession, ...legacyGenerateHandlers(core) });
+  router.service(sharedMethods, {
     ...lifecycleHandlers(core),
-    ...legacySessionHandlers(core),
-    ...legacyGenerateHandlers(core),
+    ...sessionHandlers,
     ...contextHandlers(core),
     ...controlHandlers(core),
     ...laneHandlers(core),
