@@ -9,6 +9,7 @@ import type { Schedules } from "../../session/schedules.ts";
 import type { Sessions } from "../../session/sessions.ts";
 import type { Skills } from "../../skill/skills.ts";
 import type { FunctionSets } from "../../tool/function-sets.ts";
+import type { LanguageServers } from "../../tool/lsp/language-servers.ts";
 import type { McpServers } from "../../tool/mcp/mcp-servers.ts";
 import type { Sandbox } from "../../tool/sandbox/sandbox.ts";
 import type { AdminRight } from "../admin-right.ts";
@@ -31,6 +32,7 @@ export interface LegacyCore {
   readonly functions: FunctionSets;
   readonly skills: Skills;
   readonly mcpServers: McpServers;
+  readonly languageServers: LanguageServers;
   readonly sandbox: Sandbox;
   readonly environment: TurnEnvironment;
   readonly events: LegacyEvents;
