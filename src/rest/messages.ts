@@ -1,0 +1,43 @@
+import type { AgentError } from "../chat/error.ts";
+import { errorToAnthropic } from "../convert/anthropic/error.ts";
+import { anthropicAnswer } from "../convert/anthropic/event.ts";
+import { turnRequestFromAnthropic } from "../convert/anthropic/request.ts";
+import type { AnthropicStreamEvent } from "../convert/anthropic/response.ts";
+import type { RestApi, RestError, RestTurn, SseFrame } from "./rest-api.ts";
+
+/**
+ * Anthropic's Messages, `POST /v1/messages`. Any `anthropic-version` will do, also none, and `anthropic-beta` is not
+ * read: a field is read for what it says. What is read, refused and passed over is told by `turnRequestFromAnthropic`,
+ * what an answer holds by `anthropicAnswer`.
+ */
+export const messagesApi: RestApi = { read, error: errorAnswer };
+
+function read(body: unknown): RestTurn {
+  const { request, stream, omitsThinking } = turnRequestFromAnthropic(body);
+  const clientTools = new Set(request.tools.map(({ name }) => name));
+  return {
+    request,
+    stream,
+    answer({ turnId }) {
+      const { model, options } = request;
+      const stopSequences = options.stop ?? [];
+      const answer = anthropicAnswer({ turnId, model, clientTools, stopSequences, stream, omitsThinking });
+      return {
+        push: ({ event }) => answer.push(event).map(frame),
+        body: answer.message,
+        failure: (error) => [{ event: "error", data: JSON.stringify(errorToAnthropic(error).body) }],
+        ping: { event: "ping", data: '{"type":"ping"}' },
+      };
+    },
+  };
+}
+
+function frame(event: AnthropicStreamEvent): SseFrame {
+  return { event: event.type, data: JSON.stringify(event) };
+}
+
+/** The vendor's clients try again by status, unless they are told whether it helps (`x-should-retry`). */
+function errorAnswer(error: AgentError): RestError {
+  const helps = error.detail.retryable ?? (error.kind === "unavailable" || error.retryAfterMs !== undefined);
+  return { ...errorToAnthropic(error), headers: { "x-should-retry": String(helps) } };
+}
