@@ -10,22 +10,13 @@ import type { TurnRequest } from "../chat/request.ts";
 import { turnRequestFromProto } from "../convert/proto/request.ts";
 import { turnAnswerToProto } from "../convert/proto/response.ts";
 import { isPruned } from "../session/follow-log.ts";
+import { checkRequestBounds } from "../session/request-bounds.ts";
 import type { Sessions } from "../session/sessions.ts";
 import { foldTurnAnswer } from "../session/turn-answer.ts";
 import { theCaller } from "./caller.ts";
 import { chunkBatches, controlChunk, defaultStreamLimits, type StreamLimits } from "./chunk-stream.ts";
-import {
-  checkLength,
-  checkMessageCount,
-  optionalSessionIdFrom,
-  requestIdFrom,
-  seqFrom,
-  sessionIdFrom,
-} from "./request-fields.ts";
+import { checkMessageCount, optionalSessionIdFrom, requestIdFrom, seqFrom, sessionIdFrom } from "./request-fields.ts";
 import { serverIsStopping } from "./stopping.ts";
-
-const maxToolsLength = 400_000;
-const maxNameLength = 256;
 
 /** Turns, apart from the protocol they are asked for in. */
 export interface TurnCalls {
@@ -95,15 +86,6 @@ function turnRequestFrom(message: GenerateRequest): TurnRequest {
   const request = turnRequestFromProto(message);
   optionalSessionIdFrom(request.sessionId);
   requestIdFrom(request.requestId);
-  checkSize(request);
+  checkRequestBounds(request);
   return request;
-}
-
-/** Tools and options are part of the turn's first event, which has to fit 1 MB together with the messages it shows. */
-function checkSize({ tools, options, messages }: TurnRequest): void {
-  const length = JSON.stringify(tools).length + JSON.stringify(options).length;
-  if (length > maxToolsLength) {
-    throw invalidField("tools", `and options have ${length} characters as JSON; ${maxToolsLength} is the most`);
-  }
-  for (const [index, { name = "" }] of messages.entries()) checkLength(name, maxNameLength, `messages[${index}].name`);
 }

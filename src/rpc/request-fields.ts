@@ -1,38 +1,12 @@
-import { AgentError, invalidField } from "../chat/error.ts";
-import { maxMessages } from "../session/large-messages.ts";
+import { invalidField } from "../chat/error.ts";
+import { sessionIdFrom } from "../chat/ids.ts";
 
-const idPattern = /^[A-Za-z0-9_-]{1,64}$/;
-const maxRequestIdLength = 256;
-
-/** @throws {AgentError} `invalid_request` when a session id is not 1 to 64 of `A-Z a-z 0-9 _ -`. */
-export function sessionIdFrom(value: string, field = "session_id"): string {
-  if (value === "") throw invalidField(field, `is empty; name a ${field.replace(/_id$/, "")}`);
-  if (!idPattern.test(value)) {
-    throw invalidField(field, `has to be 1 to 64 of A-Z a-z 0-9 _ -, this one has ${value.length} characters`);
-  }
-  return value;
-}
+export { requestIdFrom, sessionIdFrom } from "../chat/ids.ts";
+export { checkMessageCount } from "../session/request-bounds.ts";
 
 /** As `sessionIdFrom`, or empty. */
 export function optionalSessionIdFrom(value: string, field = "session_id"): string {
   return value === "" ? "" : sessionIdFrom(value, field);
-}
-
-/** @throws {AgentError} `invalid_request` when an idempotency key is too long or no text. */
-export function requestIdFrom(value: string): string {
-  if (value.length > maxRequestIdLength) {
-    throw invalidField("request_id", `has ${value.length} characters; ${maxRequestIdLength} is the most`);
-  }
-  if (!value.isWellFormed()) throw invalidField("request_id", "has half a surrogate pair");
-  if (value.includes("\0")) throw invalidField("request_id", "has a NUL character");
-  return value;
-}
-
-/** @throws {AgentError} `resource_exhausted` when one request brings too many messages. */
-export function checkMessageCount(count: number, field: string): void {
-  if (count <= maxMessages) return;
-  const description = `has ${count} messages; ${maxMessages} is the most in one request`;
-  throw new AgentError("resource_exhausted", `${field}: ${description}`, { fieldViolations: [{ field, description }] });
 }
 
 /** @throws {AgentError} `invalid_request` when a text is longer than `most`, in UTF-16 units. */

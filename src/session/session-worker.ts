@@ -271,7 +271,11 @@ export class SessionWorker {
 
   async #runTurn(session: RunningSession): Promise<WaitingTurn | undefined> {
     const { turn } = session.state;
-    if (turn === undefined) return undefined;
+    if (turn === undefined) {
+      // It ended as it began; until that is committed, the inbox still has it.
+      await session.writer.flushed();
+      return undefined;
+    }
     const abort = new AbortController();
     this.#turn = { turnId: turn.turnId, abort };
     try {

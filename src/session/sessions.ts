@@ -15,7 +15,7 @@ import { encodeCompactionRequest } from "./compaction-request.ts";
 import { followLog, isPruned, type LogBatch, type LogPages } from "./follow-log.ts";
 import { grantsOf } from "./grants.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
-import { LiveTails } from "./live-tails.ts";
+import { LiveTails, type LogListener } from "./live-tails.ts";
 import { loadState, logRecordFrom } from "./load-state.ts";
 import { newMessages, nothingNew } from "./new-messages.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
@@ -468,6 +468,14 @@ export class Sessions {
       read: (signal: AbortSignal) => this.#readSession(principal, stored, afterSeq, follow, stored.headSeq, signal),
       waitingBytes: this.#waitingBytes(sessionId),
     };
+  }
+
+  /**
+   * Calls `listener`, which must not throw, whenever the log of a session that is worked on or read in this process grows,
+   * until the returned function is called. Says nothing of one-off turns.
+   */
+  listen(listener: LogListener): () => void {
+    return this.#tails.listen(listener);
   }
 
   /**
