@@ -7,6 +7,7 @@ import type { LogRecord } from "../chat/log-event.ts";
 export class Tail {
   readonly #keep: number;
   readonly #keepBytes: number;
+  readonly #onPublished: (records: readonly LogRecord[]) => void;
   #records: { readonly record: LogRecord; readonly bytes: number }[] = [];
   #bytes = 0;
   #headSeq: number;
@@ -18,11 +19,18 @@ export class Tail {
    * @param headSeq the last event committed before this tail began to listen
    * @param keep how many events are kept at least where there are that many; twice as many at most
    * @param keepBytes about how many bytes of events are kept at most; one event is kept whatever its size
+   * @param onPublished told of the events that are new; must not throw
    */
-  constructor(headSeq: number, keep: number, keepBytes: number) {
+  constructor(
+    headSeq: number,
+    keep: number,
+    keepBytes: number,
+    onPublished: (records: readonly LogRecord[]) => void = () => undefined,
+  ) {
     this.#headSeq = headSeq;
     this.#keep = keep;
     this.#keepBytes = keepBytes;
+    this.#onPublished = onPublished;
   }
 
   get headSeq(): number {
@@ -31,6 +39,7 @@ export class Tail {
 
   /** Adds events that were committed; they follow the head without a gap. What was heard of already is left out. */
   publish(records: readonly LogRecord[]): void {
+    const before = this.#headSeq;
     for (const record of records) {
       if (record.seq <= this.#headSeq) continue;
       if (record.seq !== this.#headSeq + 1) throw new Error(`event ${record.seq} does not follow ${this.#headSeq}`);
@@ -41,6 +50,9 @@ export class Tail {
     }
     if (this.#records.length > this.#keep * 2 || this.#bytes > this.#keepBytes) this.#drop();
     this.#notify();
+    const [first] = records;
+    const isAllNew = first === undefined || first.seq > before;
+    this.#onPublished(isAllNew ? records : records.filter(({ seq }) => seq > before));
   }
 
   /** Learns that more was committed than was published here; readers get it from the store. */
