@@ -163,11 +163,11 @@ function checkConfig({ name, systemPrompt, llm }: LegacyConfig): void {
 }
 
 /**
- * The model as `provider/model`; empty for the server's default.
+ * The model as `provider/model`, or the name of a profile; empty for the server's default.
  * @throws {AgentError} for a model that can't be asked and for an address that is not the configured one: where requests
  *   go, and with them the server's keys, is for the operator to say.
  */
-function modelFrom(llm: LLMConfig | undefined, { registry, defaultModel }: LegacyCore): string {
+function modelFrom(llm: LLMConfig | undefined, { registry, defaultModel, environment }: LegacyCore): string {
   if (llm === undefined) return "";
   const [defaultProvider = ""] = defaultModel.split("/", 1);
   const provider = llm.provider || defaultProvider;
@@ -176,7 +176,7 @@ function modelFrom(llm: LLMConfig | undefined, { registry, defaultModel }: Legac
       "config.llm.base_url",
       "is not the configured address of the provider; leave it out, or have the operator configure an endpoint",
     );
-  if (llm.provider === "" && llm.model === "") return "";
+  if (llm.provider === "" && (llm.model === "" || environment.profiles.has(llm.model))) return llm.model;
   if (llm.model === "")
     throw invalidField("config.llm.model", `is empty; name a model of ${llm.provider}, or leave out the provider`);
   const isWhole = llm.provider === "" && llm.model.includes("/");
@@ -225,7 +225,7 @@ function sizeOf({ summary }: SessionView) {
 
 function configToLegacy(config: SessionConfig): LegacyConfig {
   const { temperature = 0, maxTokens = 0, ...kept } = keptFrom(config);
-  const [provider = "", ...model] = config.model.split("/");
+  const [provider = "", ...model] = config.model.includes("/") ? config.model.split("/") : ["", config.model];
   const hasModel = config.model !== "" || temperature !== 0 || maxTokens !== 0;
   return create(SessionConfigSchema, {
     name: config.title,
