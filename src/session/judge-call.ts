@@ -21,6 +21,9 @@ export type Verdict =
   /** It does not run. */
   | { readonly type: "settle"; readonly result: ToolResult };
 
+/** The error of a call that a rule or the mode denied begins so. */
+export const deniedByPolicy = "denied by the policy: ";
+
 /** What somebody is to approve, and why. */
 export interface Approval {
   readonly explanation: string;
@@ -60,7 +63,7 @@ export async function judgeCall(
   const given = { ...definition, arguments: checked.arguments, workspace, contentSha256: "" };
   const subject = await resolveSubject(given);
   const byRules = decidePermission(sessionRules(session, turn), [], subject);
-  if (byRules.decision === "deny") return refused(`denied by the policy: ${byRules.explanation}`);
+  if (byRules.decision === "deny") return refused(`${deniedByPolicy}${byRules.explanation}`);
   if (definition.asks === true) {
     const question = questionOf(checked.arguments);
     if (request?.answer === undefined) return { type: "question", question };
