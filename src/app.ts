@@ -40,6 +40,7 @@ import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
 import { generateHandlers, turnCalls } from "./rpc/generate.ts";
 import { encodedTurnCalls } from "./rpc/grpc-fast-path.ts";
 import { createHealthRegistry, healthService, ServingStatus } from "./rpc/health.ts";
+import { encodedEventCalls } from "./rpc/legacy/events.ts";
 import { LegacyEvents } from "./rpc/legacy/legacy-events.ts";
 import { legacyRoutes } from "./rpc/legacy/legacy-service.ts";
 import { mcpHandlers } from "./rpc/mcp.ts";
@@ -340,7 +341,9 @@ export async function startApp({
       routes,
       connect: { interceptors, contextValues: originValues },
       paths: new Map([[mcpPath, mcp.handle]]),
-      ...(grpcFastPath ? { grpcCalls: encodedTurnCalls(turns, reportFault) } : {}),
+      ...(grpcFastPath
+        ? { grpcCalls: new Map([...encodedTurnCalls(turns, reportFault), ...encodedEventCalls(legacy, reportFault)]) }
+        : {}),
       log: report,
       ...(token === "" ? {} : { token }),
       ...(tls === undefined ? {} : { tls }),
