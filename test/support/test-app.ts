@@ -20,6 +20,7 @@ export interface TestAppOptions {
   readonly dataDir?: string;
   readonly now?: AppOptions["now"];
   readonly grpcFastPath?: boolean;
+  readonly requestStop?: AppOptions["requestStop"];
   /** Files of the workspace, by path. */
   readonly files?: Readonly<Record<string, string>>;
 }
@@ -66,6 +67,7 @@ export async function startTestApp(context: Pick<TestContext, "after">, options:
     ...(options.functions === undefined ? {} : { functions: options.functions }),
     ...(options.now === undefined ? {} : { now: options.now }),
     ...(options.grpcFastPath === undefined ? {} : { grpcFastPath: options.grpcFastPath }),
+    ...(options.requestStop === undefined ? {} : { requestStop: options.requestStop }),
   });
   started = app;
   const transport = createGrpcTransport({ baseUrl: app.url });
