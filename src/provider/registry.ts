@@ -10,6 +10,7 @@ import { anthropic } from "./anthropic.ts";
 import { type CircuitLimits, Circuits, defaultCircuitLimits } from "./circuit.ts";
 import { copilot } from "./copilot.ts";
 import { createCopilotCredentials } from "./copilot-credentials.ts";
+import { countTokens } from "./count-tokens.ts";
 import { deepseek } from "./deepseek.ts";
 import {
   configuredEndpoint,
@@ -137,6 +138,11 @@ export interface ProviderRegistry {
    * @param model the model's own name, to be asked for one word; empty for the cheapest question there is.
    */
   validate(provider: string, model: string, options: Omit<ValidateOptions, "answersItself">): Promise<ProviderCheck>;
+  /**
+   * How many tokens a request is, by its provider; nothing where that one does not tell. `request.model` is not looked at.
+   * @throws {AgentError} see `countTokens`.
+   */
+  countTokens(resolved: ResolvedModel, request: ChatRequest, signal: AbortSignal): Promise<number | undefined>;
   /** Closes the connections that are kept. */
   close(): void;
 }
@@ -294,9 +300,17 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       const endpoint = configuredEndpoint(endpoints.get(provider));
       return validateProvider(provider, endpoint, model, { ...asked, answersItself }, means);
     },
+    async countTokens({ provider, model }, request, signal) {
+      const endpoint = endpoints.get(provider);
+      if (replayed || provider === scripted.id || endpoint === undefined || "missing" in endpoint) return undefined;
+      return countTokens(endpoint, { ...request, model }, { signal, timeoutMs: countTimeoutMs });
+    },
     close: () => http.close(),
   };
 }
+
+/** Counting is quick, and somebody waits before they even ask. */
+const countTimeoutMs = 10_000;
 
 /** For people to see: a query may hold a key. */
 function addressOf(spec: ProviderSpec, endpoint: Endpoint | Unconfigured | undefined): { readonly baseUrl?: string } {

@@ -36,8 +36,8 @@ const call = (name: string, id = "call_1"): ToolUseBlock => ({ type: "tool_use",
 
 /** What a reader of the stream holds at its end. */
 async function folded(told: readonly AnthropicStreamEvent[]): Promise<unknown> {
-  const lines = told.map((event) => `${JSON.stringify(event)}\n`);
-  const stream = MessageStream.fromReadableStream(ReadableStream.from(lines.map((line) => Buffer.from(line))));
+  const lines = told.map((event) => `${JSON.stringify(event)}\n`).join("");
+  const stream = MessageStream.fromReadableStream(new Blob([lines]).stream());
   const { parsed_output: _, ...message } = await stream.finalMessage();
   return JSON.parse(JSON.stringify({ ...message, content: message.content.map(withoutParsed) }));
 }
