@@ -16,11 +16,13 @@ import { createGrpcAnswerer, type GrpcCall, isPlainGrpc } from "./server/grpc-ca
 import { withPlainGrpcMessage } from "./server/grpc-message.ts";
 import { limitCallTimeout } from "./server/limit-call-timeout.ts";
 import { defaultServerLimits, type ServerLimits } from "./server/limits.ts";
-import { type Refusal, refuse, type ServerRequest, type ServerResponse } from "./server/refuse.ts";
+import type { PathDoor } from "./server/path-door.ts";
+import { passOverBody, type Refusal, refuse, type ServerRequest, type ServerResponse } from "./server/refuse.ts";
 import { sniffProtocol } from "./server/sniff-protocol.ts";
 import { watchSession } from "./server/watch-session.ts";
 
 export type { ServerLimits } from "./server/limits.ts";
+export type { PathDoor, RefusedRequest } from "./server/path-door.ts";
 export type { ServerRequest, ServerResponse } from "./server/refuse.ts";
 
 export type ServerLog = (
@@ -58,7 +60,9 @@ export interface ServerOptions {
   grpcCalls?: ReadonlyMap<string, GrpcCall>;
   /** Serves paths that are no RPC, by path without query. */
   paths?: ReadonlyMap<string, (request: ServerRequest, response: ServerResponse) => Promise<void>>;
-  /** Serves what is neither. The default answers 404. */
+  /** Serve all paths below their prefixes that are neither; the first that fits does. */
+  doors?: readonly PathDoor[];
+  /** Serves what is none of these. The default answers 404. */
   fallback?: (request: ServerRequest, response: ServerResponse) => void | Promise<void>;
   /** Told of faults of our own, never of callers' mistakes. */
   log?: ServerLog;
@@ -150,10 +154,11 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     response.on("error", ignore);
     try {
       const fault = doorkeeper.checkAddress(request);
-      if (fault === undefined && doorkeeper.answerCors(request, response)) return;
-      const refusal = fault ?? doorkeeper.checkToken(request) ?? refusalWhenStopping(shutDown.signal);
+      const door = doorOf(request, options.doors);
+      if (fault === undefined && doorkeeper.answerCors(request, response, door)) return;
+      const refusal = fault ?? doorkeeper.checkToken(request, door) ?? refusalWhenStopping(shutDown.signal);
       if (refusal !== undefined) {
-        refuse(request, response, refusal);
+        refuse(request, response, refusal, door);
         return;
       }
       invite?.();
@@ -371,14 +376,14 @@ function createServe(
   const answerGrpc = createGrpcAnswerer(limits, shutdownSignal, (path, error) =>
     options.log?.("error", "an answer could not be sent", { path, error }),
   );
-  const { paths, fallback = answerNotFound } = options;
+  const { paths, doors, fallback = answerNotFound } = options;
 
-  const onFailure = (request: ServerRequest, response: ServerResponse, error: unknown): void => {
+  const onFailure = (request: ServerRequest, response: ServerResponse, error: unknown, door?: PathDoor): void => {
     // Aborted means that the caller hung up.
     if (!response.destroyed && ConnectError.from(error).code !== Code.Aborted) {
       options.log?.("error", "an answer could not be sent", { path: request.url, error });
     }
-    refuse(request, response, { error: new ConnectError("internal error", Code.Internal) });
+    refuse(request, response, { error: new ConnectError("internal error", Code.Internal) }, door);
   };
 
   return (request, response) => {
@@ -387,9 +392,13 @@ function createServe(
     const takesStream = call?.method.methodKind === "bidi_streaming" || call?.method.methodKind === "client_streaming";
     if (!takesStream) limitBodyTime(request, limits.bodyTimeoutMs);
     if (call === undefined) {
-      const serve = paths?.get(path) ?? fallback;
-      const answered = async (): Promise<void> => serve(request, response);
-      answered().catch((error: unknown) => onFailure(request, response, error));
+      const serve = paths?.get(path);
+      const door = serve === undefined ? doorOf(request, doors) : undefined;
+      const answered = async (): Promise<void> =>
+        door === undefined
+          ? (serve ?? fallback)(request, response)
+          : door.serve(request, response, (answer) => passOverBody(request, answer));
+      answered().catch((error: unknown) => onFailure(request, response, error, door));
       return;
     }
     const refusal = checkQuery(request) ?? limitCallTimeout(request, limits.callTimeoutMs);
@@ -406,6 +415,10 @@ function createServe(
       .then((answer) => universalResponseToNodeResponse(withPlainGrpcMessage(answer), response))
       .catch((error) => onFailure(request, response, error));
   };
+}
+
+function doorOf(request: ServerRequest, doors: readonly PathDoor[] = []): PathDoor | undefined {
+  return doors.find(({ prefix }) => request.url?.startsWith(prefix));
 }
 
 /** Cuts an HTTP/2 request whose body is not whole in time; HTTP/1.1 has its server's own timer for this. */

@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { Code, ConnectError, cors } from "@connectrpc/connect";
+import type { PathDoor } from "./path-door.ts";
 import type { Refusal, ServerRequest, ServerResponse } from "./refuse.ts";
 
 /** What the doorkeeper knows of the house. */
@@ -22,10 +23,10 @@ export interface DoorkeeperOptions {
 export interface Doorkeeper {
   /** Settles header count, target, Host and Origin. Rewrites an absolute target to its path. */
   checkAddress(request: ServerRequest): Refusal | undefined;
-  /** Asks for the token, when there is one. */
-  checkToken(request: ServerRequest): Refusal | undefined;
+  /** Asks for the token, when there is one. @param door what the path belongs to, where it is not an RPC's */
+  checkToken(request: ServerRequest, door?: PathDoor): Refusal | undefined;
   /** Sets the CORS fields of a request whose address was found good. Answers and returns true when it was a preflight. */
-  answerCors(request: ServerRequest, response: ServerResponse): boolean;
+  answerCors(request: ServerRequest, response: ServerResponse, door?: PathDoor): boolean;
 }
 
 const hostShape = /^(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9_](?:[a-z0-9._-]{0,253}))(?::\d{1,5})?$/;
@@ -113,28 +114,40 @@ export function createDoorkeeper(options: DoorkeeperOptions): Doorkeeper {
       if (origin === undefined || isAllowedOrigin(origin, request)) return undefined;
       return refusal(403, Code.PermissionDenied, "pages of this origin may not call this server");
     },
-    checkToken(request) {
+    checkToken(request, door) {
       if (tokenHash === undefined) return undefined;
-      const given = /^bearer +(\S+) *$/i.exec(request.headers.authorization ?? "")?.[1];
+      const bearer = /^bearer +(\S+) *$/i.exec(request.headers.authorization ?? "")?.[1];
+      const given = [bearer, ...(door?.tokenFields ?? []).map((name) => request.headers[name])];
       // Hashes have one length, so the comparison tells nothing about the token's.
-      if (given !== undefined && timingSafeEqual(sha256(given), tokenHash)) return undefined;
+      const isToken = (text: unknown) => typeof text === "string" && timingSafeEqual(sha256(text), tokenHash);
+      if (given.some(isToken)) return undefined;
       return { error: new ConnectError("a valid bearer token is required", Code.Unauthenticated) };
     },
-    answerCors(request, response) {
+    answerCors(request, response, door) {
       const origin = request.headers.origin;
       if (origin !== undefined || request.method !== "POST") response.setHeader("vary", "Origin");
       if (origin === undefined) return false;
       response.setHeader("access-control-allow-origin", origin);
       if (request.method !== "OPTIONS" || request.headers["access-control-request-method"] === undefined) {
-        response.setHeader("access-control-expose-headers", exposedHeaders);
+        response.setHeader("access-control-expose-headers", door?.exposedFields.join(", ") ?? exposedHeaders);
         return false;
       }
       response.statusCode = 204;
-      response.setHeader("access-control-allow-methods", allowedMethods);
-      response.setHeader("access-control-allow-headers", allowedHeaders);
+      response.setHeader("access-control-allow-methods", door?.methods.join(", ") ?? allowedMethods);
+      response.setHeader(
+        "access-control-allow-headers",
+        door === undefined ? allowedHeaders : wantedFields(request, door),
+      );
       response.setHeader("access-control-max-age", preflightMaxAgeSeconds);
       response.end();
       return true;
     },
   };
+}
+
+/** What a preflight asks for and the door takes. */
+function wantedFields(request: ServerRequest, door: PathDoor): string {
+  const asked = request.headers["access-control-request-headers"] ?? "";
+  const names = asked.split(",").map((name) => name.trim().toLowerCase());
+  return names.filter((name) => door.takesField(name)).join(", ");
 }

@@ -5,6 +5,7 @@ import { codeToHttpStatus, endStreamFlag, endStreamToJson, errorToJson } from "@
 import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import type { ConnectNodeAdapterOptions } from "@connectrpc/connect-node";
 import { spellGrpcMessage } from "./grpc-message.ts";
+import type { PathDoor } from "./path-door.ts";
 
 type NodeHandler = NonNullable<ConnectNodeAdapterOptions["fallback"]>;
 /** A request of node:http or node:http2. */
@@ -28,14 +29,20 @@ const bodyWaitMs = 50;
 const grpcTypes = /^application\/grpc(-web)?(-text)?(\+(proto|json))?$/;
 const connectStreamTypes = /^application\/connect\+(proto|json)$/;
 
-/** Answers with the refusal in the caller's own protocol, without waiting for the body. Cuts the call if an answer has begun. Never throws. */
-export function refuse(request: ServerRequest, response: ServerResponse, refusal: Refusal): void {
+/**
+ * Answers with the refusal in the caller's own protocol, without waiting for the body. Cuts the call if an answer has begun.
+ * Never throws.
+ * @param door speaks for the path, where it is not an RPC's
+ */
+export function refuse(request: ServerRequest, response: ServerResponse, refusal: Refusal, door?: PathDoor): void {
   try {
     if (response.headersSent) {
       response.destroy();
       return;
     }
-    passOverBody(request, () => sendRefusal(request, response, refusal));
+    const { error, httpStatus: status = codeToHttpStatus(error.code) } = refusal;
+    if (door === undefined) passOverBody(request, () => sendRefusal(request, response, refusal));
+    else passOverBody(request, () => door.refuse(request, response, { status, message: error.rawMessage }));
   } catch {
     // The caller has hung up, and Node does not let us write to nobody.
     response.destroy();
@@ -46,7 +53,7 @@ export function refuse(request: ServerRequest, response: ServerResponse, refusal
  * Answers an HTTP/2 peer when a short body has come, or after a moment. Answered in the middle of it, curl 7.88 hangs; and
  * left unread, Node resets the stream, which curl reports instead of the answer. HTTP/1.1 bodies are read away by Node.
  */
-function passOverBody(request: ServerRequest, answer: () => void): void {
+export function passOverBody(request: ServerRequest, answer: () => void): void {
   if (!("stream" in request) || request.stream.readableEnded || request.stream.endAfterHeaders) {
     answer();
     return;
