@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type CodeAgentService,
@@ -30,7 +30,8 @@ import { readRequest } from "./era.ts";
 import { type KeptSettings, keptFrom, withKept } from "./kept-settings.ts";
 import type { LegacyCore } from "./legacy-core.ts";
 
-/** Most sessions of one list: there are no pages, and more would fit no message that its readers take. */
+/** Most bytes of sessions or messages in one answer: clients take 4 MB where they don't say otherwise. */
+const maxAnswerBytes = 3 * 1024 * 1024;
 const maxSessions = 5000;
 const maxMessages = 1000;
 const pageSize = 500;
@@ -61,13 +62,21 @@ export function legacySessionHandlers(core: LegacyCore) {
     async getSession(request) {
       return { session: await told(await sessions.get(theCaller, sessionIdFrom(request.sessionId))) };
     },
-    /** Newest first. How many tokens each has is told where a single one is asked for. */
+    /**
+     * Newest first: there are no pages, so the oldest are left out where there are more than fit an answer. How many tokens
+     * each has is told where a single one is asked for.
+     */
     async listSessions() {
       const found: Session[] = [];
+      const fits = answerRoom(SessionSchema);
       let before: SessionPosition | undefined;
       while (found.length < maxSessions) {
         const page = await sessions.list(theCaller, before, Math.min(pageSize, maxSessions - found.length));
-        found.push(...page.sessions.map((view) => sessionToLegacy(view)));
+        for (const view of page.sessions) {
+          const session = sessionToLegacy(view);
+          if (!fits(session)) return { sessions: found };
+          found.push(session);
+        }
         const last = page.sessions.at(-1);
         if (!page.more || last === undefined) break;
         before = { createdMs: last.createdMs, sessionId: last.sessionId };
@@ -107,17 +116,21 @@ export function legacySessionHandlers(core: LegacyCore) {
       warnOfKey(sessionId, given.llm);
       return { session: await told(view) };
     },
+    /** At most a thousand, and no more than fit an answer: `has_more` says that there are others. */
     async getMessages(request) {
       const sessionId = sessionIdFrom(request.sessionId);
       const offset = request.offset ?? 0;
       const limit = Math.min(request.limit || maxMessages, maxMessages);
       const { messages, more } = await sessions.messages(theCaller, sessionId, offset, limit);
       const { summary } = await sessions.get(theCaller, sessionId);
+      const fits = answerRoom(ConversationMessageSchema);
+      const all = messages.map(messageToLegacy);
+      const first = all.findIndex((message) => !fits(message));
       return {
-        messages: messages.map(messageToLegacy),
+        messages: first === -1 ? all : all.slice(0, first),
         // A turn may have added some since.
-        totalCount: Math.max(summary.messageCount, messages.length === 0 ? 0 : offset + messages.length),
-        hasMore: more,
+        totalCount: Math.max(summary.messageCount, all.length === 0 ? 0 : offset + all.length),
+        hasMore: more || first !== -1,
       };
     },
     async createSession(
@@ -150,6 +163,16 @@ export function legacySessionHandlers(core: LegacyCore) {
       return create(CreateSessionResponseSchema, { sessionId, session: await told(view) });
     },
   } satisfies Partial<ServiceImpl<ServerSide>>;
+}
+
+/** Whether one more fits an answer with those before; the first one always does. */
+function answerRoom<Schema extends DescMessage>(schema: Schema): (message: MessageShape<Schema>) => boolean {
+  let bytes = 0;
+  return (message) => {
+    const before = bytes;
+    bytes += toBinary(schema, message).length + 8;
+    return before === 0 || bytes <= maxAnswerBytes;
+  };
 }
 
 function checkConfig({ name, systemPrompt, llm }: LegacyConfig): void {
