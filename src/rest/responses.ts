@@ -1,7 +1,8 @@
 import { AgentError } from "../chat/error.ts";
+import { openAIError } from "../convert/openai/error.ts";
 import { type ResponseEvent, responseFold } from "../convert/responses/event.ts";
 import { turnRequestFromResponses } from "../convert/responses/request.ts";
-import type { RestAnswer, RestApi, RestError, RestTurnFacts, SseFrame } from "./rest-api.ts";
+import type { RestAnswer, RestApi, RestTurnFacts, SseFrame } from "./rest-api.ts";
 
 /**
  * OpenAI's Responses API, `POST /v1/responses`. What is read, ignored and refused stands at `turnRequestFromResponses`, how
@@ -17,7 +18,7 @@ export const responsesApi: RestApi = {
       answer: (turn) => responseAnswer(turn, asked, stream),
     };
   },
-  error: openAIError,
+  error: (error) => openAIError(inItsWords(error)),
 };
 
 function responseAnswer(
@@ -48,14 +49,31 @@ function frameOf(event: ResponseEvent): SseFrame {
 
 function errorFrame(error: AgentError, sequence_number: number): SseFrame {
   const type = "error";
-  const code = error.reason.toLowerCase();
-  const param = error.fieldViolations[0]?.field ?? null;
-  return { event: type, data: JSON.stringify({ type, code, message: error.message, param, sequence_number }) };
+  const { message, code, param } = openAIError(inItsWords(error)).body.error;
+  return { event: type, data: JSON.stringify({ type, code, message, param, sequence_number }) };
 }
 
-function openAIError(error: AgentError): RestError {
-  const status = error.kind === "invalid_request" ? 400 : error.kind === "not_found" ? 404 : 500;
-  const param = error.fieldViolations[0]?.field ?? null;
-  const type = status === 500 ? "server_error" : "invalid_request_error";
-  return { status, body: { error: { message: error.message, type, param, code: error.reason.toLowerCase() } } };
+/** Names of what requests become, where the Responses API has others. */
+const fieldNames = [
+  ["options.responseFormat", "text.format"],
+  ["options.thinking", "reasoning"],
+  ["options.maxTokens", "max_output_tokens"],
+  ["options.toolChoice", "tool_choice"],
+] as const;
+
+/** Fields by the names that clients of this API know. */
+function inItsWords(error: AgentError): AgentError {
+  const [violation] = error.fieldViolations;
+  const names = fieldNames.find(([ours]) => violation?.field.startsWith(ours) === true);
+  if (violation === undefined || names === undefined) return error;
+  const field = names[1] + violation.field.slice(names[0].length);
+  const message = error.message.startsWith(violation.field)
+    ? field + error.message.slice(violation.field.length)
+    : error.message;
+  const { kind, reason, detail, metadata, retryAfterMs } = error;
+  const fieldViolations = [{ ...violation, field }];
+  return new AgentError(kind, message, {
+    ...{ reason, detail, metadata, fieldViolations, cause: error },
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  });
 }

@@ -1,4 +1,4 @@
-import { invalidField } from "../../chat/error.ts";
+import { AgentError, invalidField } from "../../chat/error.ts";
 import type { Message } from "../../chat/message.ts";
 import type {
   GenerateOptions,
@@ -146,8 +146,7 @@ function bindingFrom(fields: JsonObject): ResponsesBinding | undefined {
   if (responseId !== undefined && !isAbsent(conversation))
     throw invalidField("previous_response_id", "can't be there together with conversation; leave one of them out");
   if (responseId !== undefined) {
-    if (partsOfResponseId(responseId) === undefined)
-      throw invalidField("previous_response_id", `${quoted(responseId)} is the id of no response of this server`);
+    if (partsOfResponseId(responseId) === undefined) throw unknownPrevious(responseId);
     return { type: "response", responseId };
   }
   if (isAbsent(conversation)) return undefined;
@@ -156,6 +155,16 @@ function bindingFrom(fields: JsonObject): ResponsesBinding | undefined {
       ? readFilledText(conversation, "conversation")
       : readFilledText(readObject(conversation, "conversation")["id"], "conversation.id");
   return { type: "session", sessionId };
+}
+
+/** In the word of what OpenAI's service is seen to answer. */
+function unknownPrevious(responseId: string): AgentError {
+  const field = "previous_response_id";
+  const description = `${quoted(responseId)} is the id of no response of this server`;
+  return new AgentError("invalid_request", `${field}: ${description}`, {
+    reason: "PREVIOUS_RESPONSE_NOT_FOUND",
+    fieldViolations: [{ field, description }],
+  });
 }
 
 const includable = [
