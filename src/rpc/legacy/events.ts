@@ -85,7 +85,9 @@ export async function* eventBatches(
   let wake: (() => void) | undefined;
   const waiting = new WaitingEvents(() => wake?.());
   const stopListening = core.events.listen((event) => {
-    if (sessionId === "" || event.sessionId === sessionId) waiting.add(event);
+    // That its own session is gone is told by the end of its log.
+    const isOwn = event.sessionId === sessionId && event.type !== "SESSION_DESTROYED";
+    if (sessionId === "" || isOwn) waiting.add(event);
   });
   let records: AsyncGenerator<SessionRecords> | undefined;
   try {
