@@ -51,9 +51,11 @@ export const anthropicErrors = {
   answer_invalid: [500, "api_error"],
 } as const satisfies Record<AgentErrorKind, readonly [status: number, type: AnthropicErrorType]>;
 
+const tooLarge = [413, "request_too_large"] as const;
+
 /** Says an error in Anthropic's shape, with the HTTP status that goes with it. */
 export function errorToAnthropic(error: AgentError): { readonly status: number; readonly body: AnthropicErrorBody } {
-  const [status, type] = anthropicErrors[error.kind];
+  const [status, type] = error.reason === "REQUEST_TOO_LARGE" ? tooLarge : anthropicErrors[error.kind];
   const [violation] = error.fieldViolations;
   const details = {
     error_code: error.reason.toLowerCase(),

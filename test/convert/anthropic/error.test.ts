@@ -58,3 +58,10 @@ test("clients learn in the vendor's words that a conversation is too long", () =
   assert.equal(body.error.message, "prompt is too long: 300000 tokens");
   assert.equal(body.request_id, "req_1");
 });
+
+test("a body that is too large has a word of its own", () => {
+  const { status, body } = errorToAnthropic(
+    new AgentError("invalid_request", "send less", { reason: "REQUEST_TOO_LARGE" }),
+  );
+  assert.deepEqual([status, body.error.type], [413, "request_too_large"]);
+});
