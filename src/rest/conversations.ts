@@ -10,7 +10,6 @@ import { partsOfResponseId } from "../convert/responses/response-id.ts";
 import { isPruned } from "../session/follow-log.ts";
 import { maxMessages } from "../session/large-messages.ts";
 import type { Principal, Sessions, SessionView } from "../session/sessions.ts";
-import { madeByKey } from "./made-by.ts";
 import type { RestCall, RestReply, RestRoute } from "./rest-api.ts";
 
 /** What conversations and kept responses are answered from. */
@@ -65,6 +64,8 @@ function metadataFrom(value: unknown): Readonly<Record<string, string>> {
   return metadata;
 }
 
+/** The key of a session's metadata that says for which API the door made it. */
+const madeByKey = "codeagent.api";
 const maxMetadataLength = 64 * 1024;
 
 async function getConversation({ sessions, principal }: ConversationsCore, call: RestCall): Promise<RestReply> {

@@ -380,6 +380,15 @@ test("what the server did and rejected goes along in envelopes, in order", () =>
   ]);
 });
 
+test("of an attempt that was voided nothing goes along in the end, neither its reasoning nor its calls", () => {
+  const events = [
+    ...[started(), step(1), thinkingStop(0, "h"), callStop(1, "s1", "read_file", "{}")],
+    ...[step(1, 2), thinkingStop(0, "so"), textStop(1, "yes"), finished()],
+  ];
+  const output = ["thinks h", "thinks so sealed", "says yes"];
+  assert.deepEqual(inShort(told(events, { seals: true }).body.output), output);
+});
+
 test("a response tells what was asked for and what it took", () => {
   const options: GenerateOptions = {
     temperature: 0.5,
