@@ -14,6 +14,8 @@ const script = `
 - when: { tool: list_files }
   text: There is one.
   usage: { prompt_tokens: 20, completion_tokens: 5, total_tokens: 25 }
+- when: { text: { contains: numbers } }
+  text: "[1, 2]"
 - text: hello
   usage: { prompt_tokens: 3, completion_tokens: 1, total_tokens: 4 }
 `;
@@ -285,6 +287,25 @@ describe("the two eras of the earlier service", () => {
       assert.deepEqual(at(answer, "usage"), { promptTokens: 3, completionTokens: 1, totalTokens: 4 });
     });
   }
+
+  test("Connect JSON, the other requests that hold messages", async () => {
+    const initialContext = [
+      { role: "ROLE_SYSTEM", content: "Be short.", metadata: { k: "v" } },
+      { role: 2, content: "Hi." },
+    ];
+    const [made, created] = await post("CreateSession", { sessionId: "json", initialContext });
+    assert.equal(made, 200, JSON.stringify(created));
+    const [, history] = await post("GetMessages", { sessionId: "json" });
+    assert.equal(at(history, "messages.0.role"), "system");
+    assert.deepEqual(at(history, "messages.0.metadata"), { k: "v" });
+    assert.equal(at(history, "messages.1.role"), "assistant");
+    const messages = [{ role: "user", content: "numbers" }];
+    const [, answer] = await post("GenerateStructured", { messages, schema: '{"type":"array"}' });
+    assert.equal(at(answer, "data"), "[1, 2]");
+    const [code, mixed] = await post("Generate", { messages: [...messages, { role: 1, content: "hello" }] });
+    assert.equal(code, 400);
+    assert.match(String(at(mixed, "message")), /^messages\[1\]\.role: is the number of an enum, unlike/);
+  });
 
   for (const role of ["boss", 7, 1.5, true, ["user"], "ROLE_"]) {
     test(`Connect JSON refuses the role ${JSON.stringify(role)}`, async () => {
