@@ -144,7 +144,7 @@ export async function startApp({
     const path = join(config.data_dir, "codeagent.db");
     const opened = shared ? await openSharedStore(config) : openOrRescue({ path, report, summaryOfLog, now });
     const store = undo.adopt(opened, (held) => held.close());
-    const { registry, catalog } = configuredModels(config, { env, now, report });
+    const { registry, catalog, added: addedProviders } = configuredModels(config, { env, now, report });
     undo.defer(() => registry.close());
     const roots = config.workspace_roots.length === 0 ? [config.workspace] : config.workspace_roots;
     if (!existsSync(config.workspace))
@@ -213,11 +213,18 @@ export async function startApp({
     const sessions = new Sessions({
       store,
       environment,
-      defaultModel: config.model,
+      get defaultModel() {
+        return addedProviders.defaultModel;
+      },
       placements: config.placement,
       oneOff: { workspace: defaultWorkspace },
     });
-    const schedules = new Schedules({ store, environment, sessions, defaultModel: config.model });
+    const schedules = new Schedules({
+      ...{ store, environment, sessions },
+      get defaultModel() {
+        return addedProviders.defaultModel;
+      },
+    });
     undo.defer(() => schedules.stop());
     const workspace = defaultWorkspace;
     const { newId } = environment;
@@ -234,7 +241,10 @@ export async function startApp({
       version,
       maxMessageBytes: config["limits.max_message_bytes"],
       limits: environment.limits,
-      defaultModel: config.model,
+      get defaultModel() {
+        return addedProviders.defaultModel;
+      },
+      profiles: [...environment.profiles.keys()],
       providers: () => registry.list(),
       async sandbox() {
         const { kind, isReady } = await sandbox.describe();
@@ -279,11 +289,13 @@ export async function startApp({
     const admin = adminRight(config.admin_api);
     const legacy = {
       ...{ sessions, schedules, plans, executions, store, registry, catalog, functions, skills, mcpServers, sandbox },
-      languageServers,
+      ...{ languageServers, addedProviders },
       ...{ environment, admin, defaultWorkspace, workspaceFrom, checkMode, streamLimits, version },
       events: new LegacyEvents(),
       roleFormat: config["legacy.roleFormat"],
-      defaultModel: config.model,
+      get defaultModel() {
+        return addedProviders.defaultModel;
+      },
       defaultMode: config["permissions.mode"],
       stopping: stopping.signal,
       maxMessageBytes: config["limits.max_message_bytes"],
@@ -406,10 +418,10 @@ function closing(
 const shortWaitMs = 2000;
 
 function modelsOf(registry: ProviderRegistry, catalog: ModelCatalog, now: () => number): Models {
-  const addresses = new Map(registry.list().map((provider) => [provider.id, provider]));
   const modelOf = (resolved: ResolvedModel): Model => {
     const { provider, model, dialect, features } = resolved;
-    const asked = addresses.get(provider) ?? { id: provider };
+    // They change while the service runs.
+    const asked = registry.list().find(({ id }) => id === provider) ?? { id: provider };
     return {
       provider,
       model,

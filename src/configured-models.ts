@@ -1,6 +1,7 @@
 import type { Config } from "./config.ts";
+import { AddedProviders } from "./provider/added-providers.ts";
 import { createModelCatalog, type ModelCatalog } from "./provider/model-catalog.ts";
-import { readPriceFile } from "./provider/price-file.ts";
+import { type PriceFile, readPriceFile } from "./provider/price-file.ts";
 import { createProviderRegistry, type ProviderRegistry } from "./provider/registry.ts";
 
 export interface ConfiguredModelsMeans {
@@ -16,10 +17,13 @@ export interface ConfiguredModels {
   /** To be closed by whoever asked for it. */
   readonly registry: ProviderRegistry;
   readonly catalog: ModelCatalog;
+  /** Providers and the default model as they were set while the service ran. */
+  readonly added: AddedProviders;
 }
 
 /**
- * The providers and prices of a configuration. Of the data directory only the logins are read, so that it may be in use.
+ * The providers and prices of a configuration. Of the data directory only the logins and the providers that were added are
+ * read, so that it may be in use.
  * @throws {Error} one sentence for the operator, about the script, the recordings or the file of prices.
  */
 export function configuredModels(config: Config, { env, now, report }: ConfiguredModelsMeans): ConfiguredModels {
@@ -44,10 +48,23 @@ export function configuredModels(config: Config, { env, now, report }: Configure
   });
   try {
     const file = config["prices.file"];
+    const { data_dir: dataDir, model: configuredModel } = config;
+    const added = new AddedProviders({ registry, dataDir, configuredModel, report });
     const providers = registry.list().map(({ id }) => id);
-    return { registry, catalog: createModelCatalog(file === "" ? {} : { priceFile: readPriceFile(file, providers) }) };
+    const own = file === "" ? undefined : readPriceFile(file, providers);
+    return { registry, added, catalog: createModelCatalog({ priceFile: bothPrices(own, added) }) };
   } catch (error) {
     registry.close();
     throw error;
   }
+}
+
+/** The operator's file says more of a model than whoever added its provider. */
+function bothPrices(own: PriceFile | undefined, added: AddedProviders): PriceFile {
+  return {
+    find: (name) => own?.find(name) ?? added.prices.find(name),
+    get names() {
+      return [...new Set([...(own?.names ?? []), ...added.prices.names])];
+    },
+  };
 }

@@ -1,5 +1,7 @@
 import { realpathSync } from "node:fs";
+import { join } from "node:path";
 import type { Config } from "./config.ts";
+import { addedProvidersFile } from "./provider/added-providers.ts";
 import { createSandbox } from "./tool/sandbox/create-sandbox.ts";
 import type { Environment } from "./tool/sandbox/environment.ts";
 import type { ServerSandbox } from "./tool/sandbox/sandbox.ts";
@@ -18,9 +20,11 @@ export function configuredSandbox(config: Config, env: Environment): ServerSandb
   });
 }
 
-/** Files of the configuration that no agent is to read, without links in their paths. */
+/** Files that no agent is to read, without links in their paths. */
 export function secretFiles(config: Config): string[] {
-  return [config.file, config.token_file, config["tls.key"]].filter((path) => path !== "").map(withoutLinks);
+  const configured = [config.file, config.token_file, config["tls.key"]].filter((path) => path !== "");
+  const added = join(withoutLinks(config.data_dir), addedProvidersFile);
+  return [...configured.map(withoutLinks), ...["", ".new", ".damaged"].map((end) => `${added}${end}`)];
 }
 
 /** What is mounted is found by the path without links; what is not there yet stays as it is named. */

@@ -80,6 +80,11 @@ export class Circuits {
     };
   }
 
+  /** What was configured anew has not failed yet. */
+  forget(provider: string): void {
+    for (const key of this.#states.keys()) if (key.startsWith(`${provider}/`)) this.#states.delete(key);
+  }
+
   #isOpen({ failures }: State): boolean {
     return this.#limits.failures > 0 && failures >= this.#limits.failures;
   }

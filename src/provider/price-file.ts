@@ -44,14 +44,18 @@ export function readPriceFile(file: string, providers: readonly string[]): Price
     throw new Error(`prices.file: ${file} can't be read: ${fileFault(cause)}`, { cause });
   }
   try {
-    return priceFileOf(content ?? {}, providers);
+    return pricesFrom(content ?? {}, providers);
   } catch (cause) {
     const what = cause instanceof Error ? cause.message : String(cause);
     throw new Error(`prices.file: ${file}: ${what}`, { cause });
   }
 }
 
-function priceFileOf(content: unknown, providers: readonly string[]): PriceFile {
+/**
+ * As `readPriceFile`, of what was read elsewhere.
+ * @throws {Error} one sentence that names the place and what is wanted.
+ */
+export function pricesFrom(content: unknown, providers: readonly string[]): PriceFile {
   const exact = new Map<string, OwnModel>();
   const patterns: { readonly beginning: string; readonly model: OwnModel }[] = [];
   for (const [name, value] of Object.entries(mapping(content, "the file"))) {

@@ -107,6 +107,10 @@ export interface StreamChatOptions {
 
 export interface ProviderRegistry {
   list(): ProviderInfo[];
+  /** Adds an endpoint or puts it in the place of the one with its id; calls under way end as they began. */
+  put(endpoint: NamedEndpoint): void;
+  /** Of the providers there are without being configured none can be removed. */
+  remove(provider: string): void;
   /**
    * @param model `provider/model`; the model part may hold slashes.
    * @throws {AgentError} `not_found` for a provider nobody knows or an empty model part, `failed_precondition` for no
@@ -233,6 +237,15 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
     return { provider: id, model: name, dialect, features: featuresOf(id, name) };
   };
   return {
+    put({ spec, settings: own }) {
+      add(spec, own, send);
+      circuits.forget(spec.id);
+    },
+    remove(provider) {
+      if (providerSpecs.some(({ id }) => id === provider)) throw new Error(`${provider} can't be removed`);
+      specs.delete(provider);
+      endpoints.delete(provider);
+    },
     list: () =>
       [...specs.values()].map((spec) => ({
         id: spec.id,
@@ -269,7 +282,7 @@ export function createProviderRegistry(options: ProviderRegistryOptions): Provid
       const { provider, model } = resolved;
       const endpoint = endpoints.get(provider);
       if (endpoint === undefined || "missing" in endpoint)
-        throw new Error(`the provider ${provider} was not resolved here`);
+        throw new AgentError("not_found", `there is no provider ${provider}; it may have been removed`);
       const refusal = circuits.refusal(provider, model);
       if (refusal !== undefined) throw refusal;
       const limits = { ...defaultTimeouts, ...settings.timeouts, ...timeouts };

@@ -19,6 +19,7 @@ import type {
 } from "../log/schedule-store.ts";
 import type { AnsweredRequest, NewSession, Store } from "../log/store.ts";
 import { separateLargeContent, withoutReservedMetadata } from "./large-messages.ts";
+import { commandRun } from "./command-run.ts";
 import { cronTimes, dueTimes } from "./next-fire.ts";
 import { turnTerms } from "./profile.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
@@ -38,12 +39,14 @@ const leastWaitMs = 10;
 const pageSchedules = 100;
 /** Each run takes all of it, and `all` makes many runs at once. */
 const maxScheduleBytes = 256 * 1024;
+/** How often a change is tried that others got in the way of. */
+const updateAttempts = 4;
 
 export interface SchedulesOptions {
   readonly store: Store;
   readonly environment: Pick<TurnEnvironment, "profiles" | "now" | "newId" | "report" | "limits">;
   readonly sessions: Sessions;
-  /** The model asked where neither schedule nor session names one; empty for none. */
+  /** The model asked where neither schedule nor session names one; empty for none. May be another one each time. */
   readonly defaultModel: string;
 }
 
@@ -84,7 +87,7 @@ export class Schedules {
   readonly #store: Store;
   readonly #environment: SchedulesOptions["environment"];
   readonly #sessions: Sessions;
-  readonly #defaultModel: string;
+  readonly #options: Pick<SchedulesOptions, "defaultModel">;
   #timer: NodeJS.Timeout | undefined;
   /** When the timer goes off, by our clock; or has to, once what runs now is done. */
   #wakeMs = Number.POSITIVE_INFINITY;
@@ -92,11 +95,12 @@ export class Schedules {
   #stopped = false;
   #sweeping: Promise<unknown> = Promise.resolve();
 
-  constructor({ store, environment, sessions, defaultModel }: SchedulesOptions) {
+  constructor(options: SchedulesOptions) {
+    const { store, environment, sessions } = options;
     this.#store = store;
     this.#environment = environment;
     this.#sessions = sessions;
-    this.#defaultModel = defaultModel;
+    this.#options = options;
   }
 
   /** Begins to run what is due. To be called once. */
@@ -141,15 +145,12 @@ export class Schedules {
     if (nextMs === undefined) throw invalidField("cron", "names days that never come");
     const clean = { ...schedule, messages: schedule.messages.map(withoutReservedMetadata) };
     const body = encodeSchedule(clean);
-    if (body.length > maxScheduleBytes) {
-      const size = `has ${body.length} bytes with its messages; ${maxScheduleBytes} is the most for a schedule`;
-      throw new AgentError("resource_exhausted", `the schedule ${size}`);
-    }
+    if (body.length > maxScheduleBytes) throw tooLarge(body.length);
     const sessionId = target.type === "session" ? target.sessionId : "";
     const config = target.type === "template" ? target.config : await this.#configOf(tenant, sessionId);
     if (config === undefined) throw unknownSession(sessionId);
     this.#sessions.checkPlacement(config);
-    await this.#sessions.admit(turnOf(schedule, sessionId, ""), config);
+    if (schedule.command === undefined) await this.#sessions.admit(turnOf(schedule, sessionId, ""), config);
     const id = scheduleId === "" ? this.#environment.newId("sch") : scheduleId;
     const fields = { tenant, scheduleId: id, principal: name, sessionId, cron, timeZone, misfirePolicy, body, nextMs };
     const before = { paused: false, error: "", lastMs: undefined, runCount: 0, createdMs: atMs, updatedMs: atMs };
@@ -204,6 +205,36 @@ export class Schedules {
     if (resumed === undefined) throw unknownSchedule(scheduleId);
     this.#wakeAt(resumed.nextMs);
     return viewOf(resumed);
+  }
+
+  /**
+   * Changes when a schedule runs and what it does; one that is paused stays so.
+   * @param change may be asked more than once, of what others have changed meanwhile
+   * @throws {AgentError} `not_found`, `invalid_request` for times that can't be read or never come, `unavailable` when others
+   *   keep changing it.
+   */
+  async update(
+    principal: Principal,
+    scheduleId: string,
+    change: (schedule: Schedule) => Schedule,
+  ): Promise<ScheduleView> {
+    const { tenant } = principal;
+    for (let attempt = 0; attempt < updateAttempts; attempt++) {
+      const seen = await this.#stored(principal, scheduleId);
+      const schedule = { ...change(decodeSchedule(seen.body, seen)), timeZone: seen.timeZone };
+      const { cron } = schedule;
+      const atMs = this.#environment.now();
+      const nextMs = cronTimes(cron, seen.timeZone).next(atMs);
+      if (nextMs === undefined) throw invalidField("cron", "names days that never come");
+      const body = encodeSchedule(schedule);
+      if (body.length > maxScheduleBytes) throw tooLarge(body.length);
+      const updated = await this.#store.updateSchedule({ tenant, scheduleId, atMs, seen, cron, body, nextMs });
+      if (updated === undefined) throw unknownSchedule(scheduleId);
+      if (updated === "stale") continue;
+      this.#wakeAt(updated.nextMs);
+      return viewOf(updated);
+    }
+    throw new AgentError("unavailable", `others change schedule ${scheduleId} at the same time; try again`);
   }
 
   /**
@@ -313,7 +344,7 @@ export class Schedules {
     // Where the session is gone the store finds out.
     const config = template ?? (await this.#configOf(tenant, stored.sessionId));
     const { profiles } = this.#environment;
-    const asked = turnTerms(profiles, schedule, config?.model ?? "", this.#defaultModel);
+    const asked = turnTerms(profiles, schedule, config?.model ?? "", this.#options.defaultModel);
     const { maxQueuedTurns } = this.#environment.limits;
     return ({ runId, key, trigger, scheduledMs }: FirePlan) => {
       const session = template === undefined ? undefined : this.#newSession(tenant, template, nowMs);
@@ -395,6 +426,11 @@ const maxPageBytes = 6 * 1024 * 1024;
 
 function turnOf({ messages, model, options }: Schedule, sessionId: string, requestId: string): TurnRequest {
   return { sessionId, messages, model, options, tools: [], requestId };
+}
+
+function tooLarge(bytes: number): AgentError {
+  const size = `has ${bytes} bytes with its messages; ${maxScheduleBytes} is the most for a schedule`;
+  return new AgentError("resource_exhausted", `the schedule ${size}`);
 }
 
 function unknownSchedule(scheduleId: string): AgentError {

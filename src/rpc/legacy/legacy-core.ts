@@ -2,6 +2,7 @@ import type { PermissionMode } from "../../chat/session-config.ts";
 import type { Store } from "../../log/store.ts";
 import type { Executions } from "../../plan/executions.ts";
 import type { Plans } from "../../plan/plans.ts";
+import type { AddedProviders } from "../../provider/added-providers.ts";
 import type { ModelCatalog } from "../../provider/model-catalog.ts";
 import type { ProviderRegistry } from "../../provider/registry.ts";
 import type { TurnEnvironment } from "../../session/run-turn.ts";
@@ -29,6 +30,7 @@ export interface LegacyCore {
   readonly store: Store;
   readonly registry: ProviderRegistry;
   readonly catalog: ModelCatalog;
+  readonly addedProviders: AddedProviders;
   readonly functions: FunctionSets;
   readonly skills: Skills;
   readonly mcpServers: McpServers;
@@ -38,7 +40,7 @@ export interface LegacyCore {
   readonly events: LegacyEvents;
   readonly admin: AdminRight;
   readonly roleFormat: RoleFormat;
-  /** `provider/model`; empty for none. */
+  /** `provider/model`; empty for none. May be another one each time it is read. */
   readonly defaultModel: string;
   /** Absolute path of the server's own workspace. */
   readonly defaultWorkspace: string;

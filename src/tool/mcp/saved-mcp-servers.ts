@@ -1,6 +1,7 @@
-import { constants, type FileHandle, open, readFile, rename, rm } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { readFile, rename } from "node:fs/promises";
+import { join } from "node:path";
 import { isRecord } from "../check-value.ts";
+import { writePrivateFile } from "../private-file.ts";
 import type { McpServerConfig } from "./mcp-server-config.ts";
 import { readMcpServer } from "./read-mcp-server.ts";
 
@@ -43,29 +44,8 @@ export async function readSavedMcpServers(dataDir: string): Promise<SavedMcpServ
 
 /** Writes the servers: the file is the old or the new one, and only we may read it. */
 export async function saveMcpServers(dataDir: string, servers: readonly McpServerConfig[]): Promise<void> {
-  const file = join(dataDir, fileName);
-  const temporary = `${file}.new`;
   const content = Object.fromEntries(servers.map((server) => [server.name, written(server)]));
-  await rm(temporary, { force: true });
-  let handle: FileHandle | undefined;
-  try {
-    handle = await open(
-      temporary,
-      constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW,
-      0o600,
-    );
-    await handle.writeFile(`${JSON.stringify(content, undefined, 2)}\n`);
-    await handle.sync();
-  } finally {
-    await handle?.close();
-  }
-  await rename(temporary, file);
-  const folder = await open(dirname(file), "r");
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
+  await writePrivateFile(join(dataDir, fileName), `${JSON.stringify(content, undefined, 2)}\n`);
 }
 
 /** As `readMcpServer` reads it. */
