@@ -3,6 +3,8 @@ import type { FinishReason } from "./finish-reason.ts";
 import type { ContentBlock, Message } from "./message.ts";
 import type { PlanOutcome, PlanRun, PlanStepChange } from "./plan.ts";
 import type { GenerateOptions, ToolDefinition } from "./request.ts";
+import type { Lane } from "./session-config.ts";
+import type { Todo } from "./todo.ts";
 import type { ToolResult } from "./tool-result.ts";
 import type { Usage } from "./usage.ts";
 
@@ -43,6 +45,8 @@ export interface PendingRequest {
   readonly contentSha256?: string;
   /** When it counts as denied, in milliseconds since 1970. */
   readonly expireTimeMs?: number;
+  /** Of a `client_tool`. */
+  readonly lane?: Lane;
 }
 
 /** What became of a pending request. */
@@ -162,6 +166,8 @@ export type LogEvent =
       readonly message: string;
       /** What the model is told of it: its answer was not what the turn asked for, and the turn goes on with this. */
       readonly modelText?: string;
+      /** With the code `TODOS_SET`: the list that somebody has set. */
+      readonly todos?: readonly Todo[];
     }
   /** In executions of plans only. A change to `running` is committed before the step does anything. */
   | ({ readonly type: "plan-step" } & PlanStepChange)

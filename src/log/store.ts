@@ -290,8 +290,8 @@ export interface Blob {
   readonly body: Uint8Array;
 }
 
-/** `answer`: a response to a pending request. */
-export const inboxKinds = ["turn", "cancel", "answer", "compact"] as const;
+/** `answer`: a response to a pending request. `change`: what holds at once, in the middle of a turn too (`SessionChange`). */
+export const inboxKinds = ["turn", "cancel", "answer", "compact", "change"] as const;
 export type InboxKind = (typeof inboxKinds)[number];
 
 export interface NewInboxEntry {

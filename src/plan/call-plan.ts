@@ -159,7 +159,7 @@ async function begin(
   const budget = shareOf(giver);
   if (budget !== undefined && Object.values(budget).some((most) => most === 0)) return "no budget is left for it";
   signal.throwIfAborted();
-  const { workspace, permissions, approvalTimeoutMs, placement } = session.config;
+  const { workspace, permissions, approvalTimeoutMs, placement, lanes } = session.config;
   await beginExecution(sessions, principal, {
     executionId,
     requestId: executionRequestId,
@@ -178,6 +178,7 @@ async function begin(
       ...(permissions === undefined ? {} : { permissions }),
       ...(approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs }),
       ...(placement === undefined ? {} : { placement }),
+      ...(lanes === undefined ? {} : { lanes }),
     },
   });
   await store.setPlanExecution(session.tenant, planId, executionId);

@@ -227,7 +227,7 @@ export class Executions {
     const fitted = fitValues(plan.inputSchema, input);
     if (!fitted.ok) throw invalidField("input", fitted.problem);
     const session = plan.sessionId === "" ? undefined : await sessions.get(principal, plan.sessionId);
-    const { permissions, approvalTimeoutMs, placement } = session?.config ?? {};
+    const { permissions, approvalTimeoutMs, placement, lanes } = session?.config ?? {};
     return {
       executionId,
       requestId: requestId === "" ? executionRequestId : requestId,
@@ -247,6 +247,7 @@ export class Executions {
         ...(permissions === undefined ? {} : { permissions }),
         ...(approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs }),
         ...(placement === undefined ? {} : { placement }),
+        ...(lanes === undefined ? {} : { lanes }),
       },
     };
   }

@@ -31,6 +31,8 @@ export interface RunPlanOptions {
 /** A wait shorter than this is waited for; for longer ones the execution gives its place up. */
 const shortWaitMs = 1000;
 const longestTimerMs = 3_600_000;
+/** How often times that have come are looked at in a session that is paused. */
+const pausedLookMs = 60_000;
 /** Most characters of the output of an execution. */
 const maxOutput = 200_000;
 
@@ -113,12 +115,23 @@ class Execution {
     for (const change of records) this.#record(change);
     if (records.length > 0) return undefined;
     for (const action of next.actions) this.#act(action);
-    if (next.end !== undefined) return this.#finish(next.end);
+    if (next.end !== undefined && !this.#isPaused) return this.#finish(next.end);
     if (this.#hasNews) return undefined;
     const { now } = this.#work.session.environment;
-    if (this.#busy.size === 0 && next.wakeAtMs > now() + shortWaitMs) return { type: "waits", untilMs: next.wakeAtMs };
-    await this.#newsBy(next.wakeAtMs - now());
+    // What would be due is looked at when the session goes on, and some time before that.
+    const wakeAtMs = this.#isPaused ? Math.max(next.wakeAtMs, now() + pausedLookMs) : next.wakeAtMs;
+    if (this.#busy.size === 0 && wakeAtMs > now() + shortWaitMs) return { type: "waits", untilMs: wakeAtMs };
+    await this.#newsBy(wakeAtMs - now());
     return undefined;
+  }
+
+  /** No step begins until the session is resumed, but those that undo others where the execution is to end. */
+  get #isPaused(): boolean {
+    return this.#work.session.state.paused && this.#plan.ending === undefined;
+  }
+
+  get #beginsNothing(): boolean {
+    return this.#handsOver !== undefined || this.#isPaused;
   }
 
   #next(): PlanNext {
@@ -128,7 +141,7 @@ class Execution {
     return nextPlanSteps(this.#state, {
       nowMs: session.environment.now(),
       busy: new Set(this.#busy.keys()),
-      limit: this.#handsOver === undefined ? this.#options.maxParallelSteps : 0,
+      limit: this.#beginsNothing ? 0 : this.#options.maxParallelSteps,
       ...(ending === undefined ? {} : { ending: endingFrom(ending) }),
     });
   }
@@ -154,11 +167,11 @@ class Execution {
       case "record":
         return;
       case "run":
-        if (this.#handsOver !== undefined) return;
+        if (this.#beginsNothing) return;
         this.#start(action.instance.key, action.instance, (step) => runStep(step, action.instance, action.attempt));
         return;
       case "undo":
-        if (this.#handsOver !== undefined) return;
+        if (this.#beginsNothing) return;
         this.#start(compensationKey(action.instance), action.instance, (step) => undoStep(step, action.instance));
         return;
       case "stop":

@@ -7,7 +7,7 @@ import { spentBudget } from "../session/budgets.ts";
 import { judgeCall } from "../session/judge-call.ts";
 import type { PlannedCall } from "../session/next-step.ts";
 import { cancelTask, runTask } from "../session/run-task.ts";
-import { approvalOf, openRequest } from "../session/run-tools.ts";
+import { approvalOf, openHandOver, openRequest } from "../session/run-tools.ts";
 import { type PlanWork, record, recordRequest } from "../session/run-turn.ts";
 import { shortLine } from "../session/short-line.ts";
 import type { RequestState } from "../session/state.ts";
@@ -223,6 +223,11 @@ async function callFunction(
       return undefined;
     case "question":
       return failed("failed_precondition", "STEP_FAILED", `${name} asks people; use a user_input step for that`);
+    case "hand-over":
+      openHandOver(session, turn, call.call.use, verdict.handOver);
+      return undefined;
+    case "handed-back":
+      break;
     case "settle":
       return failed("permission_denied", "DENIED", verdict.result.error ?? toolResultText(verdict.result));
     default:
@@ -230,20 +235,22 @@ async function callFunction(
   }
   const definition = functions.find(name)?.definition;
   await begin(definition?.readOnly === true || definition?.repeatable === true);
-  const result = await runFunction(
-    functions,
-    { name, argumentsText: input },
-    {
-      sessionId: session.sessionId,
-      turnId: turn.turnId,
-      toolCallId: callId(key, attempt),
-      workspace: session.config.workspace,
-      signal,
-      onOutput: (stream, text) =>
-        void record(session, turn.turnId, { type: "tool-output", toolCallId: key, stream, text }),
-      runTask: (task, own) => runTask({ session, turn, functions, toolCallId: callId(key, attempt) }, task, own),
-    },
-  );
+  const run = () =>
+    runFunction(
+      functions,
+      { name, argumentsText: input },
+      {
+        sessionId: session.sessionId,
+        turnId: turn.turnId,
+        toolCallId: callId(key, attempt),
+        workspace: session.config.workspace,
+        signal,
+        onOutput: (stream, text) =>
+          void record(session, turn.turnId, { type: "tool-output", toolCallId: key, stream, text }),
+        runTask: (task, own) => runTask({ session, turn, functions, toolCallId: callId(key, attempt) }, task, own),
+      },
+    );
+  const result = verdict.type === "handed-back" ? verdict.result : await run();
   const used = taskUsageOf(result);
   const usage = definition?.delegates === true && used !== undefined ? { usage: used } : {};
   if (!result.success) {

@@ -102,7 +102,7 @@ async function beginNew(
   begin: (isRepeatable: boolean) => Promise<void>,
 ): Promise<SubPlanResult | undefined> {
   const { session, turn, signal } = work;
-  const { workspace, permissions, approvalTimeoutMs, placement, metadata } = session.config;
+  const { workspace, permissions, approvalTimeoutMs, placement, lanes, metadata } = session.config;
   const { profile } = turn.options;
   const depth = Number(metadata[executionMetadata.depth] ?? 0) + 1;
   if (depth > maxDepth) return failed("failed_precondition", `plans run each other ${maxDepth} deep at most`);
@@ -136,6 +136,7 @@ async function beginNew(
       ...(permissions === undefined ? {} : { permissions }),
       ...(approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs }),
       ...(placement === undefined ? {} : { placement }),
+      ...(lanes === undefined ? {} : { lanes }),
     },
   });
   return undefined;

@@ -30,6 +30,9 @@ const features = [
   "mcp",
   "http_functions",
   "plans",
+  "profiles",
+  "pause",
+  "lanes",
 ];
 
 export interface Capabilities {
@@ -43,6 +46,8 @@ export interface Capabilities {
     readonly configured: boolean;
     readonly features: readonly string[];
   }[];
+  /** Names of the profiles that are configured. */
+  readonly profiles: readonly string[];
   /** The kind of sandbox in force; empty where programs can't be started. */
   readonly sandbox: () => Promise<string>;
   /** Those of the server's own workspace. */
@@ -71,6 +76,7 @@ export function capabilityHandlers(capabilities: Capabilities) {
         toolCount: definitions.length,
         defaultModel: capabilities.defaultModel,
         sandbox: await capabilities.sandbox(),
+        profiles: [...capabilities.profiles],
       };
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;

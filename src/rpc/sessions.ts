@@ -6,6 +6,8 @@ import {
   CodeAgentService,
   type CreateSessionRequest,
   DeleteSessionResponseSchema,
+  PauseSessionResponseSchema,
+  ResumeSessionResponseSchema,
   type Session,
   SessionSchema,
   type UpdateSessionRequest,
@@ -13,6 +15,7 @@ import {
 import { invalidField } from "../chat/error.ts";
 import type { PermissionMode, PermissionPolicy, SessionConfig } from "../chat/session-config.ts";
 import { historyCompactedToProto } from "../convert/proto/event.ts";
+import { lanesToProto } from "../convert/proto/lanes.ts";
 import { messageToProto } from "../convert/proto/message.ts";
 import { budgetToProto } from "../convert/proto/request.ts";
 import {
@@ -20,6 +23,7 @@ import {
   sessionConfigFromProto,
   sessionConfigToProto,
 } from "../convert/proto/session-config.ts";
+import { todoToProto } from "../convert/proto/todo.ts";
 import { usageToProto } from "../convert/proto/usage.ts";
 import type { NoteOf } from "../session/requests.ts";
 import type { Sessions, SessionView } from "../session/sessions.ts";
@@ -135,7 +139,7 @@ export function sessionHandlers(
     },
     async listTodos(request) {
       const todos = await sessions.todos(theCaller, sessionIdFrom(request.sessionId));
-      return { todos: todos.map(({ content, status }) => ({ content, status })) };
+      return { todos: todos.map(todoToProto) };
     },
     async cancelTurn(request) {
       const sessionId = sessionIdFrom(request.sessionId);
@@ -143,6 +147,20 @@ export function sessionHandlers(
         const requestId = requestIdFrom(request.requestId);
         const said = await sessions.cancelTurn(theCaller, sessionId, request.turnId ?? "", requestId);
         return create(CancelTurnResponseSchema, said);
+      });
+    },
+    async pauseSession(request) {
+      const sessionId = sessionIdFrom(request.sessionId);
+      return once.change(methods.pauseSession, request, async () => {
+        const view = await sessions.pause(theCaller, sessionId, requestIdFrom(request.requestId));
+        return create(PauseSessionResponseSchema, { session: sessionToProto(view) });
+      });
+    },
+    async resumeSession(request) {
+      const sessionId = sessionIdFrom(request.sessionId);
+      return once.change(methods.resumeSession, request, async () => {
+        const view = await sessions.resume(theCaller, sessionId, requestIdFrom(request.requestId));
+        return create(ResumeSessionResponseSchema, { session: sessionToProto(view) });
       });
     },
     async compactSession(request, context) {
@@ -198,6 +216,7 @@ function updateAsCreate(request: UpdateSessionRequest): CreateSessionRequest {
   if (request.permissions !== undefined) carrier.permissions = request.permissions;
   if (request.approvalTimeoutMs !== undefined) carrier.approvalTimeoutMs = request.approvalTimeoutMs;
   if (request.budget !== undefined) carrier.budget = request.budget;
+  if (request.lanes !== undefined) carrier.lanes = request.lanes;
   return carrier;
 }
 
@@ -210,6 +229,7 @@ function updatedConfig(config: SessionConfig, given: SessionConfig, request: Upd
     ...(request.systemPrompt === undefined ? {} : { systemPrompt: given.systemPrompt }),
     ...(given.permissions === undefined ? {} : { permissions: given.permissions }),
     ...(given.budget === undefined ? {} : { budget: given.budget }),
+    ...(given.lanes === undefined ? {} : { lanes: given.lanes }),
     ...(given.approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs: given.approvalTimeoutMs }),
     metadata: Object.fromEntries(metadata),
   };
@@ -238,5 +258,6 @@ function sessionToProto(view: SessionView): Session {
     ...(config.permissions === undefined ? {} : { permissions: permissionPolicyToProto(config.permissions) }),
     ...(config.approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs: BigInt(config.approvalTimeoutMs) }),
     ...(config.budget === undefined ? {} : { budget: budgetToProto(config.budget) }),
+    ...(config.lanes === undefined ? {} : { lanes: lanesToProto(config.lanes) }),
   });
 }

@@ -74,6 +74,7 @@ export function compactedHistory(
   const cut =
     firstKeptMessageId === undefined ? messages.length : messages.findIndex(({ id }) => id === firstKeptMessageId);
   if (event.droppedMessages === 0 || cut === -1) return messages;
+  if (event.keptMessages === 0 && event.summary === "") return []; // it was asked to be forgotten
   const keptIds = new Set(event.keptMessageIds);
   const pinned = messages.slice(0, cut).filter(({ id }) => id !== undefined && keptIds.has(id));
   return [

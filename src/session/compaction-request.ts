@@ -8,6 +8,8 @@ export interface CompactionRequest {
   readonly model: string;
   /** What to keep, in somebody's words; may be empty. */
   readonly instructions: string;
+  /** Nothing is kept, and no model is asked. */
+  readonly clears?: true;
 }
 
 /** The form the inbox keeps. */
@@ -19,9 +21,9 @@ export function encodeCompactionRequest(request: CompactionRequest): Uint8Array 
 export function decodeCompactionRequest(bytes: Uint8Array): CompactionRequest {
   const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
   if (typeof value === "object" && value !== null) {
-    const { requestId, model, instructions } = value as Record<string, unknown>;
+    const { requestId, model, instructions, clears } = value as Record<string, unknown>;
     if (typeof requestId === "string" && typeof model === "string" && typeof instructions === "string")
-      return { requestId, model, instructions };
+      return { requestId, model, instructions, ...(clears === true ? { clears } : {}) };
   }
   throw new AgentError("data_loss", "a request for a compaction can't be read");
 }

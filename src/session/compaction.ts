@@ -102,6 +102,15 @@ export async function compactOnRequest(
   );
 }
 
+/** Empties the history between two turns and records it; the log keeps all that was said. */
+export function clearHistory(session: RunningSession, requestId: string, extras: CommitExtras): void {
+  const { state } = session;
+  const event = { type: "history-compacted", keptMessages: 0, summary: "", keptMessageIds: [] } as const;
+  const dropped = { droppedMessages: state.messages.length, tokensAfter: 0 };
+  record(session, "", { ...event, ...dropped, trigger: "request", requestId }, extras);
+  session.writer.attach(session.noted(state));
+}
+
 /** None where the models are gone since: then the oldest messages go without a summary. */
 function configured(session: RunningSession, names: string): readonly Model[] {
   try {

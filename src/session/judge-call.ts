@@ -6,6 +6,7 @@ import { checkArguments } from "../tool/check-arguments.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
 import { decidePermission, isGranted, resolveSubject, rulesOf, type SessionRules } from "../tool/permission.ts";
 import { grantsOf } from "./grants.ts";
+import { type HandOver, handedBack, laneHandler, laneOf } from "./hand-over.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { profileOf } from "./profile.ts";
 import { questionResult } from "./questions.ts";
@@ -18,6 +19,10 @@ export type Verdict =
   | { readonly type: "run" }
   | { readonly type: "ask"; readonly approval: Approval }
   | { readonly type: "question"; readonly question: Question }
+  /** A client runs it. */
+  | { readonly type: "hand-over"; readonly handOver: HandOver }
+  /** A client ran it, or nobody did. */
+  | { readonly type: "handed-back"; readonly result: ToolResult }
   /** It does not run. */
   | { readonly type: "settle"; readonly result: ToolResult };
 
@@ -45,6 +50,14 @@ export async function judgeCall(
 ): Promise<Verdict> {
   if (action === "report-interrupted") return { type: "run" };
   const { use, request } = call;
+  const { lanes } = session.config;
+  const wasHandedOver = request?.request.kind === "client_tool";
+  // What a client has done is done, whatever the rules say by now.
+  const back =
+    wasHandedOver && action === "run"
+      ? handedBack(request, laneHandler(lanes, request.request.lane ?? "execute").mode)
+      : undefined;
+  if (back !== undefined) return { type: "handed-back", result: back };
   const { maxCallsPerStep, maxRepeatedCalls } = session.environment.limits;
   const position = turn.answer?.calls.findIndex((each) => each.use.id === use.id) ?? 0;
   if (position >= maxCallsPerStep)
@@ -72,17 +85,27 @@ export async function judgeCall(
   // One that was begun before a crash was allowed then.
   if (action === "run-again") return { type: "run" };
   const isRepeated = repetitions(turn, call) >= maxRepeatedCalls && maxRepeatedCalls > 0;
-  if (request === undefined && byRules.decision === "allow" && !isRepeated) return { type: "run" };
+  const lane = laneOf(definition);
+  const isExternal = lane !== undefined && laneHandler(lanes, lane).mode !== "internal" && !wasHandedOver;
+  const allowed = (contentSha256: string): Verdict =>
+    isExternal
+      ? { type: "hand-over", handOver: { lane, timeoutMs: laneHandler(lanes, lane).timeoutMs, contentSha256 } }
+      : { type: "run" };
+  if (request === undefined && byRules.decision === "allow" && !isRepeated && !isExternal) return { type: "run" };
   const contentSha256 = await callContent(found, checked.arguments, workspace);
+  if (request === undefined && byRules.decision === "allow" && !isRepeated) return allowed(contentSha256);
   if (request === undefined && byRules.grantable && isGranted(grantsOf(state), { ...subject, contentSha256 }))
+    return allowed(contentSha256);
+  // It was approved before it was handed over, and nobody ran it: what is to run here has to be what was approved.
+  if (wasHandedOver && (byRules.decision === "allow" || (request.request.contentSha256 ?? "") === contentSha256))
     return { type: "run" };
-  if (request?.answer !== undefined) {
+  if (request?.answer !== undefined && !wasHandedOver) {
     const { decision, text = "" } = request.answer;
     if (decision !== "allow_once" && decision !== "allow_session") {
       const why = decision === "expired" ? "nobody approved it in time" : "the person who was asked denied it";
       return refused(`not run: ${why}${text === "" ? "" : `, and says: ${text}`}`);
     }
-    if ((request.request.contentSha256 ?? "") === contentSha256) return { type: "run" };
+    if ((request.request.contentSha256 ?? "") === contentSha256) return allowed(contentSha256);
     const explanation = "what it runs has changed since it was approved";
     return { type: "ask", approval: { explanation, contentSha256, grantable: byRules.grantable } };
   }

@@ -1,6 +1,6 @@
 import type { FinishReason } from "../chat/finish-reason.ts";
 import { type SessionBudget, spentBudget } from "./budgets.ts";
-import type { CallState, SessionState, TurnState } from "./state.ts";
+import { type CallState, openRequests, type RequestState, type SessionState, type TurnState } from "./state.ts";
 
 /** What is to be done next in a session. A crash is survived by folding the log and asking again. */
 export type NextStep =
@@ -9,7 +9,7 @@ export type NextStep =
   | { readonly type: "call-model"; readonly step: number; readonly attempt: number }
   /** In order; `run-again` was begun before and only reads, `report-interrupted` was begun and may have changed something. */
   | { readonly type: "run-tools"; readonly calls: readonly PlannedCall[] }
-  /** Somebody has to answer before the turn can go on; what nobody answers expires at `untilMs`, or never. */
+  /** Somebody has to answer, or to resume the session, before the turn can go on; what nobody answers expires at `untilMs`, or never. */
   | { readonly type: "await-answers"; readonly untilMs: number }
   | { readonly type: "finish-turn"; readonly finishReason: FinishReason };
 
@@ -23,6 +23,12 @@ export interface PlannedCall {
  * @param session the bounds of the session, where it has some
  */
 export function nextStep(state: SessionState, maxSteps: number, session = noBudget): NextStep {
+  const step = unpausedStep(state, maxSteps, session);
+  if (!state.paused || (step.type !== "call-model" && step.type !== "run-tools")) return step;
+  return { type: "await-answers", untilMs: firstExpiryMs(openRequests(state)) };
+}
+
+function unpausedStep(state: SessionState, maxSteps: number, session: SessionBudget): NextStep {
   const { turn } = state;
   if (turn === undefined) return { type: "wait" };
   if (turn.step === 0) return firstAttempt(state, turn, 1, maxSteps, session);
@@ -44,7 +50,8 @@ export function nextStep(state: SessionState, maxSteps: number, session = noBudg
     if (!stepsLeft && !begun && ours.length === answer.calls.length)
       return { type: "finish-turn", finishReason: "max_steps" };
     const ready = open.filter((call) => call.request === undefined || call.request.answer !== undefined);
-    if (ready.length === 0) return { type: "await-answers", untilMs: firstExpiryMs(open) };
+    if (ready.length === 0)
+      return { type: "await-answers", untilMs: firstExpiryMs(open.flatMap(({ request }) => request ?? [])) };
     return { type: "run-tools", calls: ready.map((call) => ({ call, action: actionFor(call) })) };
   }
   if (ours.length < answer.calls.length) return { type: "finish-turn", finishReason: "tool_calls" };
@@ -65,8 +72,8 @@ function firstAttempt(
   return { type: "call-model", step, attempt: 1 };
 }
 
-function firstExpiryMs(calls: readonly CallState[]): number {
-  return Math.min(...calls.map(({ request }) => request?.request.expireTimeMs ?? Number.POSITIVE_INFINITY));
+function firstExpiryMs(requests: readonly RequestState[]): number {
+  return Math.min(...requests.map(({ request }) => request.expireTimeMs ?? Number.POSITIVE_INFINITY));
 }
 
 function actionFor(call: CallState): PlannedCall["action"] {

@@ -3,6 +3,7 @@ import type { PendingRequest, RequestAnswer } from "../chat/log-event.ts";
 import type { ToolResult } from "../chat/tool-result.ts";
 import { decodeRequestAnswer } from "../convert/proto/event.ts";
 import type { Store, StoredSession } from "../log/store.ts";
+import { boundedResult, toolDecisions } from "./hand-over.ts";
 import { logRecordFrom } from "./load-state.ts";
 import type { OneOffTurn } from "./one-off-turn.ts";
 import type { OneOffTurns } from "./one-off-turns.ts";
@@ -91,7 +92,12 @@ export class PendingRequests {
     sessionId: string,
     given: readonly GivenAnswer[],
   ): Promise<readonly RequestAnswer[]> {
-    const answers = given.map(({ text, ...rest }) => ({ ...rest, author: name, ...(text === "" ? {} : { text }) }));
+    const answers = given.map(({ text, toolResult, ...rest }) => ({
+      ...rest,
+      author: name,
+      ...(text === "" ? {} : { text }),
+      ...(toolResult === undefined ? {} : { toolResult: boundedResult(toolResult, "") }),
+    }));
     for (const [index, answer] of answers.entries()) checkAnswer(answer, index, "unknown");
     const oneOff = this.#oneOffs.get(tenant, sessionId);
     if (oneOff !== undefined) return answerOneOff(oneOff, answers, this.#now());
@@ -100,7 +106,7 @@ export class PendingRequests {
     const open = new Map(requests.map((reference) => [reference.requestId, reference]));
     for (const [index, answer] of answers.entries()) {
       const request = open.get(answer.requestId);
-      if (request !== undefined) checkAnswer(answer, index, kindOf(request.isQuestion));
+      if (request !== undefined) checkAnswer(answer, index, kindOf(request));
     }
     const before = new Map<string, RequestAnswer>();
     for (const { requestId } of answers) {
@@ -206,16 +212,17 @@ export class PendingRequests {
 
 const sessionsAtATime = 100;
 
-type AnswerableKind = "approval" | "question" | "unknown";
+type AnswerableKind = "approval" | "question" | "tool" | "unknown";
 
 const decisionsOf: Readonly<Record<AnswerableKind, readonly string[]>> = {
   approval: approvalDecisions,
   question: questionDecisions,
+  tool: toolDecisions,
   unknown: [...approvalDecisions, "answer"],
 };
 
-function kindOf(isQuestion: boolean | undefined): AnswerableKind {
-  return isQuestion === true ? "question" : "approval";
+function kindOf({ isQuestion, isTool }: Pick<RequestReference, "isQuestion" | "isTool">): AnswerableKind {
+  return isTool === true ? "tool" : isQuestion === true ? "question" : "approval";
 }
 
 /** @param kind of the request; `unknown` where it is not known yet, or not waiting any more */
@@ -232,13 +239,19 @@ function checkAnswer(
         ? ", which is for questions; to an approval say one of: "
         : kind === "question"
           ? "; to a question say one of: "
-          : "; say one of: ";
+          : kind === "tool"
+            ? "; to a call that a client runs say one of: "
+            : "; say one of: ";
     throw invalidField(`responses[${index}].decision`, `is ${said}${hint}${known.join(", ")}`);
   }
-  if (decision === "answer" && text.trim() === "")
-    throw invalidField(`responses[${index}].text`, "is empty; say the answer, or deny the question");
-  if (toolResult !== undefined)
-    throw invalidField(`responses[${index}].tool_result`, "is for tools that the client runs; leave it out");
+  const field = (name: string) => `responses[${index}].${name}`;
+  if (decision === "answer" && kind === "tool" && toolResult === undefined)
+    throw invalidField(field("tool_result"), "is missing; give the result of the call, or deny it");
+  if (decision === "answer" && kind !== "tool" && text.trim() === "" && toolResult === undefined)
+    throw invalidField(field("text"), "is empty; say the answer, or deny the question");
+  const mayHaveResult = decision === "answer" && (kind === "tool" || kind === "unknown");
+  if (toolResult !== undefined && !mayHaveResult)
+    throw invalidField(field("tool_result"), "is for tools that the client runs; leave it out");
 }
 
 function answerOneOff(turn: OneOffTurn, answers: readonly RequestAnswer[], nowMs: number): readonly RequestAnswer[] {
@@ -247,7 +260,17 @@ function answerOneOff(turn: OneOffTurn, answers: readonly RequestAnswer[], nowMs
     if (!open.has(requestId) && turn.answerTo(requestId) === undefined) throw unknownRequest(requestId, turn.sessionId);
   for (const [index, answer] of answers.entries()) {
     const request = open.get(answer.requestId);
-    if (request !== undefined) checkAnswer(answer, index, kindOf(request.kind === "question"));
+    if (request !== undefined) {
+      const { kind } = request;
+      checkAnswer(
+        answer,
+        index,
+        kindOf({
+          ...(kind === "question" ? { isQuestion: true } : {}),
+          ...(kind === "client_tool" ? { isTool: true } : {}),
+        }),
+      );
+    }
   }
   const settled = answers.map((answer) => {
     const { requestId } = answer;

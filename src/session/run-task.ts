@@ -165,7 +165,7 @@ async function runKept(
   const sessionId = taskSessionId(session, turn, toolCallId);
   const found = await sessions.get(principal, sessionId).catch(unlessNotFound);
   if (found === undefined) {
-    const { systemPrompt, workspace, permissions, approvalTimeoutMs, placement } = session.config;
+    const { systemPrompt, workspace, permissions, approvalTimeoutMs, placement, lanes } = session.config;
     await sessions.create(
       principal,
       {
@@ -178,6 +178,7 @@ async function runKept(
         ...(permissions === undefined ? {} : { permissions }),
         ...(approvalTimeoutMs === undefined ? {} : { approvalTimeoutMs }),
         ...(placement === undefined ? {} : { placement }),
+        ...(lanes === undefined ? {} : { lanes }),
       },
       sessionId,
       "",

@@ -4,6 +4,7 @@ import type { FunctionIndex } from "../tool/function-index.ts";
 import { hiddenFiles } from "../tool/permission.ts";
 import { runFunction } from "../tool/run-function.ts";
 import { callTitle } from "./call-title.ts";
+import { clientSource, type HandOver, handOverRequest } from "./hand-over.ts";
 import { type Approval, judgeCall, sessionRules } from "./judge-call.ts";
 import type { PlannedCall } from "./next-step.ts";
 import { questionRequest } from "./questions.ts";
@@ -35,7 +36,8 @@ export async function runTools(
       openRequest(session, turn, planned.call.use, approvalOf(planned, verdict.approval));
     else if (verdict.type === "question")
       openRequest(session, turn, planned.call.use, questionRequest(verdict.question));
-    else settle(session, turn, functions, planned, verdict.result);
+    else if (verdict.type === "hand-over") openHandOver(session, turn, planned.call.use, verdict.handOver);
+    else settle(session, turn, functions, planned, verdict.result, verdict.type === "handed-back");
   }
   for (const group of groups(functions, toRun, limits.maxParallelTools)) {
     for (const { call, action } of group) {
@@ -117,10 +119,10 @@ export function openRequest(
   session: RunningSession,
   turn: TurnState,
   use: PlannedCall["call"]["use"],
-  asked: Pick<PendingRequest, "kind" | "title" | "options" | "explanation" | "contentSha256">,
+  asked: Pick<PendingRequest, "kind" | "title" | "options" | "explanation" | "contentSha256" | "lane">,
+  timeoutMs = session.config.approvalTimeoutMs ?? session.environment.limits.approvalTimeoutMs,
 ): void {
-  const { environment, config } = session;
-  const timeoutMs = config.approvalTimeoutMs ?? environment.limits.approvalTimeoutMs;
+  const { environment } = session;
   recordRequest(session, turn.turnId, {
     type: "request-opened",
     request: {
@@ -132,6 +134,16 @@ export function openRequest(
       expireTimeMs: environment.now() + timeoutMs,
     },
   });
+}
+
+/** Asks a client to run a call; its result is found with the call. */
+export function openHandOver(
+  session: RunningSession,
+  turn: TurnState,
+  use: PlannedCall["call"]["use"],
+  handOver: HandOver,
+): void {
+  openRequest(session, turn, use, handOverRequest(handOver, callTitle(use)), handOver.timeoutMs);
 }
 
 /** What people are asked to approve. */
@@ -153,10 +165,12 @@ function settle(
   functions: FunctionIndex,
   { call: { use }, action }: PlannedCall,
   result: ToolResult,
+  ranElsewhere: boolean,
 ): void {
   const definition = functions.find(use.name)?.definition;
   const call = { toolCallId: use.id, name: use.name };
-  const { source = "unknown", readOnly = true } = definition ?? {};
+  const { readOnly = true } = definition ?? {};
+  const source = ranElsewhere ? clientSource : (definition?.source ?? "unknown");
   if (action === "run") record(session, turn.turnId, { type: "tool-started", ...call, source, readOnly });
   record(session, turn.turnId, { type: "tool-finished", ...call, result });
 }

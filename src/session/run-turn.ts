@@ -150,6 +150,8 @@ export interface RunningSession {
   readonly noted: (state: SessionState) => CommitExtras;
   /** The answers to requests of this turn that have come; those already in the log may be among them. */
   readonly answers: (turnId: string) => Promise<readonly ArrivedAnswer[]>;
+  /** Brings into the log, and makes, what somebody changes at once. Absent where nobody can. */
+  readonly takeChanges?: (turnId: string) => Promise<void>;
   /** Answers a request of this turn, unless somebody has answered it; what came first is among the `answers`. */
   readonly settle: (turnId: string, answer: RequestAnswer) => Promise<void>;
   /**
@@ -306,9 +308,12 @@ async function runPlanTurn(
 }
 
 async function takeAnswersIfReadable(session: RunningSession, turn: TurnState): Promise<void> {
-  await takeAnswers(session, turn).catch((cause: unknown) => {
+  try {
+    await session.takeChanges?.(turn.turnId);
+    await takeAnswers(session, turn);
+  } catch (cause) {
     throw new UnreadAnswersError(cause);
-  });
+  }
 }
 
 /** Brings into the log what was answered, and what nobody answered in time. */
@@ -327,9 +332,8 @@ async function takeAnswers(session: RunningSession, turn: TurnState): Promise<vo
   const covered = calls.flatMap((call) => {
     const { requestId } = call.request?.request ?? {};
     const by = allowed.find((other) => isSameGrant(call, other))?.request?.answer;
-    return requestId === undefined || call.request?.answer !== undefined || by === undefined
-      ? []
-      : { ...by, requestId };
+    const waits = call.request?.answer === undefined && call.request?.request.kind === "approval";
+    return requestId === undefined || !waits || by === undefined ? [] : { ...by, requestId };
   });
   for (const answer of covered) await session.settle(turn.turnId, answer);
   if (covered.length > 0) await recordAnswers(session, turn);

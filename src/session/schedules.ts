@@ -18,8 +18,8 @@ import type {
   StoredSchedule,
 } from "../log/schedule-store.ts";
 import type { AnsweredRequest, NewSession, Store } from "../log/store.ts";
-import { separateLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { commandRun } from "./command-run.ts";
+import { separateLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { cronTimes, dueTimes } from "./next-fire.ts";
 import { turnTerms } from "./profile.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
@@ -344,7 +344,10 @@ export class Schedules {
     // Where the session is gone the store finds out.
     const config = template ?? (await this.#configOf(tenant, stored.sessionId));
     const { profiles } = this.#environment;
-    const asked = turnTerms(profiles, schedule, config?.model ?? "", this.#options.defaultModel);
+    const asked =
+      schedule.command === undefined
+        ? turnTerms(profiles, schedule, config?.model ?? "", this.#options.defaultModel)
+        : { model: "", plan: commandRun(scheduleId, schedule.command, nowMs) };
     const { maxQueuedTurns } = this.#environment.limits;
     return ({ runId, key, trigger, scheduledMs }: FirePlan) => {
       const session = template === undefined ? undefined : this.#newSession(tenant, template, nowMs);

@@ -7,7 +7,7 @@ import { decodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { Claim, InboxEntry, NewInboxEntry, Store } from "../log/store.ts";
 import type { Tail } from "../log/tail.ts";
 import type { FunctionIndex } from "../tool/function-index.ts";
-import { compactOnRequest } from "./compaction.ts";
+import { clearHistory, compactOnRequest } from "./compaction.ts";
 import { decodeCompactionRequest } from "./compaction-request.ts";
 import { separateLargeContent, withLargeContent } from "./large-messages.ts";
 import { loadState } from "./load-state.ts";
@@ -26,6 +26,7 @@ import {
   type TurnEnvironment,
   type WaitingTurn,
 } from "./run-turn.ts";
+import { decodeSessionChange, noticeOfChange } from "./session-change.ts";
 import { lostSuffix } from "./session-errors.ts";
 import type { SessionState } from "./state.ts";
 import { encodeSummary, summaryOf, waitingSince } from "./summary.ts";
@@ -54,6 +55,10 @@ export class SessionWorker {
   readonly #onNews = new Set<() => void>();
   /** The commands of the inbox as they were when it was read last. */
   #seenKeys: readonly string[] = [];
+  /** Changes may have come since it was looked for them. */
+  #mayHaveChanges = false;
+  /** Turns and compactions that wait until the session is resumed. */
+  #leftForLater: readonly string[] = [];
 
   constructor(sessionId: string, store: Store, environment: TurnEnvironment, tail: Tail) {
     this.#sessionId = sessionId;
@@ -78,6 +83,7 @@ export class SessionWorker {
 
   /** Something may have come for the turn that runs. */
   tell(): void {
+    this.#mayHaveChanges = true;
     for (const onNews of this.#onNews) onNews();
   }
 
@@ -130,6 +136,10 @@ export class SessionWorker {
       }
       await session.writer.flushed();
       const unfinished = session.state.turn !== undefined;
+      if (!unfinished && this.#leftForLater.length > 0) {
+        const more = await this.#store.park(this.#sessionId, claim.fence, Number.MAX_SAFE_INTEGER, this.#leftForLater);
+        return { kept: undefined, more: more && this.#stopped === undefined };
+      }
       const more = await this.#store.release(this.#sessionId, claim.fence, unfinished);
       return {
         kept: { state: session.state, token: claim.fence.token },
@@ -155,7 +165,7 @@ export class SessionWorker {
     const state = usable ? kept.state : await loadState(this.#store, this.#sessionId, config, claim.headSeq);
     const log = storedLog(this.#store, this.#sessionId, claim.fence, this.#tail);
     const writer = new LogWriter(log, claim.headSeq, this.#environment.now, (error) => this.#turn?.abort.abort(error));
-    return {
+    const session: RunningSession = {
       sessionId: this.#sessionId,
       tenant: claim.tenant,
       isKept: true,
@@ -177,6 +187,11 @@ export class SessionWorker {
         return () => void this.#onNews.delete(onNews);
       },
       noted: (folded) => ({ summary: encodeSummary(summaryOf(folded)), waitingSinceMs: waitingSince(folded) }),
+      takeChanges: async (turnId) => {
+        if (!this.#mayHaveChanges) return;
+        this.#mayHaveChanges = false;
+        await this.#takeChanges(session, turnId, await this.#store.readInbox(this.#sessionId));
+      },
       answers: (turnId) => this.#answers(turnId),
       settle: async (turnId, answer) =>
         void (await this.#store.send(
@@ -184,14 +199,38 @@ export class SessionWorker {
         )),
       keysAnsweredAtEnd: (turnId) => [cancelKey(turnId)],
     };
+    return session;
+  }
+
+  /** Brings into the log what of the inbox holds at once, in order. */
+  async #takeChanges(session: RunningSession, turnId: string, inbox: readonly InboxEntry[]): Promise<void> {
+    // What a restart finds waiting beside them is no news.
+    this.#seenKeys = inbox.map(({ key }) => key);
+    if (turnId !== "" && this.#seenKeys.includes(cancelKey(turnId))) this.cancel(turnId);
+    const changes = inbox.filter(({ kind }) => kind === "change");
+    for (const { key } of changes) {
+      const command = await this.#store.readCommand(this.#sessionId, key);
+      if (command === undefined) throw new FencedError(`session ${this.#sessionId} is gone`);
+      record(session, turnId, noticeOfChange(decodeSessionChange(command.body)), { takenKeys: [key] });
+      session.writer.attach(session.noted(session.state));
+    }
+    // Committed before the inbox is read again, or they would be made twice.
+    if (changes.length > 0) await session.writer.flushed();
   }
 
   /** Begins the turn that waits longest, after the compactions that were asked for before it; says whether there was one. */
   async #beginTurn(session: RunningSession, claim: Claim): Promise<boolean> {
-    const inbox = await this.#store.readInbox(this.#sessionId);
-    const entry = inbox.find(({ kind }) => kind === "turn" || kind === "compact");
+    this.#leftForLater = [];
+    const all = await this.#store.readInbox(this.#sessionId);
+    await this.#takeChanges(session, "", all);
+    const inbox = all.filter(({ kind }) => kind !== "change");
+    const isCancelled = ({ turnId }: InboxEntry) => inbox.some(({ key }) => key === cancelKey(turnId));
+    const waiting = inbox.filter(({ kind }) => kind === "turn" || kind === "compact");
+    // A turn that is cancelled ends before it does anything.
+    const entry = waiting.find((each) => !session.state.paused || (each.kind === "turn" && isCancelled(each)));
     if (entry === undefined) {
-      const stale = inbox.map((candidate) => candidate.key);
+      this.#leftForLater = waiting.map(({ key }) => key);
+      const stale = inbox.filter((each) => !waiting.includes(each)).map(({ key }) => key);
       if (stale.length > 0) await this.#answerWithoutEvent(claim, stale);
       return false;
     }
@@ -220,7 +259,10 @@ export class SessionWorker {
     try {
       if (this.#stopped !== undefined) throw this.#stopped;
       this.#checkFence();
-      await compactOnRequest(session, decodeCompactionRequest(body), { takenKeys: [key] }, abort.signal);
+      const request = decodeCompactionRequest(body);
+      const extras = { takenKeys: [key] };
+      if (request.clears === true) clearHistory(session, request.requestId, extras);
+      else await compactOnRequest(session, request, extras, abort.signal);
       await session.writer.flushed();
     } finally {
       this.#turn = undefined;
@@ -281,8 +323,10 @@ export class SessionWorker {
     try {
       if (this.#stopped !== undefined) throw this.#stopped;
       this.#checkFence();
+      this.#mayHaveChanges = false;
       const inbox = await this.#store.readInbox(this.#sessionId);
       if (inbox.some((entry) => entry.key === cancelKey(turn.turnId))) abort.abort(cancelledError());
+      await this.#takeChanges(session, turn.turnId, inbox);
       return await runTurn(session, abort.signal);
     } finally {
       this.#turn = undefined;

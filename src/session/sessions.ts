@@ -3,7 +3,7 @@ import type { LogEvent, RequestAnswer } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
-import type { Todo } from "../chat/todo.ts";
+import { maxTodoCharacters, maxTodos, type Todo } from "../chat/todo.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
@@ -11,7 +11,7 @@ import { eventBytes, type Tail } from "../log/tail.ts";
 import { type PermissionGrant, rulesOf, type SessionRules } from "../tool/permission.ts";
 import { checkTurn } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
-import { encodeCompactionRequest } from "./compaction-request.ts";
+import { type CompactionRequest, encodeCompactionRequest } from "./compaction-request.ts";
 import { followLog, isPruned, type LogBatch, type LogPages } from "./follow-log.ts";
 import { grantsOf } from "./grants.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
@@ -24,6 +24,7 @@ import { checkProfile, type TurnTerms, turnTerms } from "./profile.ts";
 import { requestHash } from "./request-hash.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
+import { decodeSessionChange, encodeSessionChange, type SessionChange } from "./session-change.ts";
 import {
   heldBack,
   lostSuffix,
@@ -42,7 +43,7 @@ import { Workers } from "./workers.ts";
 export interface SessionsOptions {
   readonly store: Store;
   readonly environment: TurnEnvironment;
-  /** The model asked where neither request nor session names one; empty for none. */
+  /** The model asked where neither request nor session names one; empty for none. May be another one each time. */
   readonly defaultModel: string;
   readonly oneOff: OneOffTurnsOptions;
   /** Names under which sessions may ask for this server; default none. */
@@ -59,7 +60,7 @@ export interface Principal {
 export interface SessionView {
   readonly sessionId: string;
   readonly config: SessionConfig;
-  readonly state: "idle" | "running" | "waiting";
+  readonly state: "idle" | "running" | "waiting" | "paused";
   readonly summary: ReturnType<typeof decodeSummary>;
   readonly headSeq: number;
   readonly parentId: string;
@@ -273,17 +274,50 @@ export class Sessions {
   }
 
   /**
-   * What is to be done in a session, as its agent wrote it down last.
+   * What is to be done in a session, as its agent wrote it down last or somebody set it.
    * @throws {AgentError} `not_found`.
    */
   async todos(principal: Principal, sessionId: string): Promise<readonly Todo[]> {
     const oneOff = this.#oneOffs.get(principal.tenant, sessionId);
     if (oneOff !== undefined) return oneOff.todos;
-    const stored = await this.#stored(principal, sessionId);
+    const before = await this.#stored(principal, sessionId);
+    const waiting = await this.#waitingTodos(sessionId);
+    if (waiting !== undefined) return waiting;
+    const stored =
+      decodeSummary(before.summary).currentTurnId === "" ? before : await this.#stored(principal, sessionId);
     const { todos } =
       this.#workers.idleState(sessionId, stored.headSeq) ??
       (await loadState(this.#store, sessionId, decodeSessionConfig(stored.config), stored.headSeq));
     return todos;
+  }
+
+  /**
+   * Sets what is to be done in a session, in place of what its agent wrote down. The agent goes on with it from its next
+   * step on, and is told.
+   * @throws {AgentError} `not_found`, `invalid_request` for a list that is too long, `failed_precondition` for a one-off turn.
+   */
+  async setTodos(principal: Principal, sessionId: string, todos: readonly Todo[]): Promise<void> {
+    checkTodos(todos);
+    await this.#change(principal, sessionId, { type: "todos", todos }, "");
+  }
+
+  /**
+   * Pauses a session until it is resumed, over restarts too: what runs is finished, then no model call and no tool begins,
+   * and turns and compactions wait. Turns can be cancelled meanwhile, and requests answered.
+   * @param requestId the same id again is about the same pause; empty for none
+   * @returns the session, `paused` unless something runs in it that is finished first
+   * @throws {AgentError} `not_found`, `failed_precondition` for a one-off turn.
+   */
+  pause(principal: Principal, sessionId: string, requestId = ""): Promise<SessionView> {
+    return this.#pauseOrResume(principal, sessionId, "pause", requestId);
+  }
+
+  /**
+   * Lets a session go on that was paused; one that was not goes on as it does.
+   * @throws {AgentError} as `pause`.
+   */
+  resume(principal: Principal, sessionId: string, requestId = ""): Promise<SessionView> {
+    return this.#pauseOrResume(principal, sessionId, "resume", requestId);
   }
 
   /**
@@ -298,6 +332,62 @@ export class Sessions {
     return request.sessionId === ""
       ? this.#startOneOff(principal, request, hash)
       : this.#startSessionTurn(principal, request, hash);
+  }
+
+  /**
+   * Whether a turn was admitted to a session under a request id, so that asking again would join it.
+   * @throws {AgentError} `not_found`.
+   */
+  async knowsTurn(principal: Principal, sessionId: string, requestId: string): Promise<boolean> {
+    await this.#stored(principal, sessionId);
+    // With no room, only a known key fits.
+    const known = await this.#store.send({
+      sessionId,
+      tenant: principal.tenant,
+      key: `turn:${requestId}`,
+      kind: "turn",
+      turnId: "",
+      principal: principal.name,
+      body: new Uint8Array(),
+      hash: "",
+      atMs: this.#environment.now(),
+      waitingLimit: 0,
+    });
+    return known !== "full" && known !== undefined;
+  }
+
+  /**
+   * The last event of a turn that has finished, and whether nothing came after it: no other turn began or waits.
+   * @throws {AgentError} `not_found`, `failed_precondition` for a turn that has not finished.
+   */
+  async turnEnd(
+    principal: Principal,
+    sessionId: string,
+    turnId: string,
+  ): Promise<{ readonly seq: number; readonly isLast: boolean }> {
+    const stored = await this.#stored(principal, sessionId);
+    const { headSeq, waitingTurns } = stored;
+    const { signal } = new AbortController();
+    // It is mostly near the end.
+    for (const afterSeq of [Math.max(0, headSeq - lastEvents), 0]) {
+      let seq: number | undefined;
+      let isKnown = false;
+      let isLast = waitingTurns === 0;
+      for await (const records of this.#readSession(principal, stored, afterSeq, false, headSeq, signal)) {
+        if (isPruned(records)) continue;
+        for (const record of records) {
+          if (record.turnId === turnId) isKnown = true;
+          if (seq !== undefined && record.event.type === "turn-started") isLast = false;
+          if (record.turnId === turnId && record.event.type === "turn-finished") ({ seq } = record);
+        }
+      }
+      if (seq !== undefined) return { seq, isLast };
+      if (isKnown)
+        throw new AgentError("failed_precondition", `turn ${turnId} has not finished; go on when it has`, {
+          reason: "TURN_NOT_FINISHED",
+        });
+    }
+    throw unknownTurn(turnId, sessionId);
   }
 
   /**
@@ -320,10 +410,46 @@ export class Sessions {
     const config = decodeSessionConfig(stored.config);
     const model = this.#modelOf(config);
     this.#environment.models.find(model);
+    const spent = spentBySession(config, stored);
+    return this.#compacted(principal, stored, { requestId, model, instructions }, spent, signal);
+  }
+
+  /**
+   * Empties the history of a session, after what runs and waits there, and waits for it: the next turn begins with nothing
+   * but the system prompt. The log keeps all that was said; what was allowed for the session stays allowed, and the todo
+   * list stays.
+   * @param requestId the same id again is about the same clearing; empty for none
+   * @param signal ends the waiting, not the clearing; its reason is then thrown.
+   * @returns the event that says so
+   * @throws {AgentError} `not_found`, `already_exists` (request id with another payload), `failed_precondition` (paused),
+   *   `resource_exhausted` (too much waits), `unavailable` (shutting down).
+   */
+  async clearHistory(
+    principal: Principal,
+    sessionId: string,
+    requestId: string,
+    signal: AbortSignal,
+  ): Promise<{ seq: number; event: Extract<LogEvent, { type: "history-compacted" }> }> {
+    if (this.#draining) throw shuttingDown();
+    const stored = await this.#stored(principal, sessionId);
+    const request = { requestId, model: "", instructions: "", clears: true } as const;
+    return this.#compacted(principal, stored, request, undefined, signal);
+  }
+
+  /** @param spent the budget that is used up, so that nothing new is begun */
+  async #compacted(
+    principal: Principal,
+    stored: StoredSession,
+    request: CompactionRequest,
+    spent: SpentBudget | undefined,
+    signal: AbortSignal,
+  ): Promise<{ seq: number; event: Extract<LogEvent, { type: "history-compacted" }> }> {
+    const { sessionId } = stored;
+    const { requestId, instructions, clears } = request;
+    if (decodeSummary(stored.summary).paused === true) throw isPaused(sessionId);
     if (!this.#workers.has(sessionId)) this.#checkRoom();
     const id = requestId === "" ? this.#environment.newId("compact") : requestId;
-    const hash = requestHash({ sessionId, instructions });
-    const spent = spentBySession(config, stored);
+    const hash = requestHash(clears === true ? { sessionId, clears } : { sessionId, instructions });
     const { maxQueuedTurns } = this.#environment.limits;
     const sent = await this.#store.send({
       sessionId,
@@ -332,7 +458,7 @@ export class Sessions {
       kind: "compact",
       turnId: "",
       principal: principal.name,
-      body: encodeCompactionRequest({ requestId: id, model, instructions }),
+      body: encodeCompactionRequest({ ...request, requestId: id }),
       hash,
       atMs: this.#environment.now(),
       waitingLimit: spent === undefined ? maxQueuedTurns : 0,
@@ -555,6 +681,69 @@ export class Sessions {
     };
   }
 
+  async #pauseOrResume(
+    principal: Principal,
+    sessionId: string,
+    type: "pause" | "resume",
+    requestId: string,
+  ): Promise<SessionView> {
+    const { stored, key, sent } = await this.#change(principal, sessionId, { type }, requestId);
+    const { currentTurnId, requests, paused } = decodeSummary(stored.summary);
+    // Where a step of a turn runs that may take a while. Nobody waits for it.
+    const isBusy = currentTurnId !== "" && requests.length === 0 && paused !== true;
+    if (!isBusy && sent.firstSeq === undefined) await this.#untilTaken(principal, stored, key, sent.headSeq);
+    return this.get(principal, sessionId);
+  }
+
+  /** Makes a change of a session: it is durable when this resolves, and made when the owner of the session has read it. */
+  async #change(principal: Principal, sessionId: string, change: SessionChange, requestId: string) {
+    if (this.#oneOffs.get(principal.tenant, sessionId) !== undefined)
+      throw new AgentError("failed_precondition", `${sessionId} is a one-off turn; it can only be cancelled`, {
+        reason: "ONE_OFF_TURN",
+      });
+    const stored = await this.#stored(principal, sessionId);
+    const key = `change:${requestId === "" ? this.#environment.newId("change") : requestId}`;
+    const sent = await this.#store.send({
+      sessionId,
+      tenant: principal.tenant,
+      key,
+      kind: "change",
+      turnId: "",
+      principal: principal.name,
+      body: encodeSessionChange(change),
+      hash: "",
+      atMs: this.#environment.now(),
+      waitingLimit: maxWaitingChanges,
+    });
+    if (sent === undefined) throw unknownSession(sessionId);
+    if (sent === "full")
+      throw tooMany(`${maxWaitingChanges} changes wait in session ${sessionId} already`, "CHANGE_QUEUE_FULL");
+    this.#workers.wake(sessionId);
+    return { stored, key, sent };
+  }
+
+  /** Waits a little for a command to be taken; whether or not it was, it is durable. */
+  async #untilTaken(principal: Principal, stored: StoredSession, key: string, afterSeq: number): Promise<void> {
+    const signal = AbortSignal.timeout(takenWithinMs);
+    try {
+      for await (const _ of this.#readSession(principal, stored, afterSeq, true, afterSeq, signal))
+        if ((await this.#store.readCommand(stored.sessionId, key)) === undefined) return;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  /** The list that was set last and that the owner of the session has not read yet. */
+  async #waitingTodos(sessionId: string): Promise<readonly Todo[] | undefined> {
+    let todos: readonly Todo[] | undefined;
+    for (const { kind, key } of await this.#store.readInbox(sessionId)) {
+      const command = kind === "change" ? await this.#store.readCommand(sessionId, key) : undefined;
+      const change = command && decodeSessionChange(command.body);
+      if (change?.type === "todos") todos = change.todos;
+    }
+    return todos;
+  }
+
   #newSession(principal: Principal, sessionId: string, requestId: string, payload: object) {
     const { environment } = this.#options;
     // Without an id of its own, a session asked for again under one request id has to be the same one.
@@ -597,7 +786,8 @@ export class Sessions {
         atMs: this.#environment.now(),
         waitingLimit,
       });
-    const queued = this.#workers.has(sessionId) || decodeSummary(stored.summary).requests.length > 0;
+    const { requests, paused } = decodeSummary(stored.summary);
+    const queued = this.#workers.has(sessionId) || requests.length > 0 || paused === true;
     let sent: Awaited<ReturnType<typeof send>>;
     try {
       const spent = spentBySession(config, stored);
@@ -748,6 +938,9 @@ async function* onlyTurn(turnId: string, batches: AsyncGenerator<LogBatch>): Asy
 /** Most bytes of messages or sessions in one answer: shown twice, as blocks and as OpenAI shapes them, they still fit. */
 const maxPageBytes = 6 * 1024 * 1024;
 
+/** How many events at the end of a log are looked at before all of it is. */
+const lastEvents = 16;
+
 /** Most events looked at to count what waits for a reader. */
 const countedEvents = 4096;
 
@@ -759,6 +952,30 @@ const noPages: LogPages = {
     return 0;
   },
 };
+
+/** Changes of one session that may wait for its owner. */
+const maxWaitingChanges = 100;
+/** How long somebody who pauses a session waits to see it paused. */
+const takenWithinMs = 2000;
+
+function isPaused(sessionId: string): AgentError {
+  return new AgentError("failed_precondition", `session ${sessionId} is paused; resume it first`, {
+    reason: "SESSION_PAUSED",
+  });
+}
+
+function checkTodos(todos: readonly Todo[]): void {
+  if (todos.length > maxTodos) throw invalidField("todos", `has ${todos.length} items; ${maxTodos} is the most`);
+  for (const [index, { content, id = "" }] of todos.entries()) {
+    const path = `todos[${index}]`;
+    if (content.trim() === "") throw invalidField(`${path}.content`, "is empty; say what is to be done");
+    for (const [field, text, most] of [["content", content, maxTodoCharacters] as const, ["id", id, 64] as const]) {
+      if (!text.isWellFormed()) throw invalidField(`${path}.${field}`, "has half a surrogate pair");
+      if (text.length > most)
+        throw invalidField(`${path}.${field}`, `has ${text.length} characters; ${most} is the most`);
+    }
+  }
+}
 
 function nothingToNote(): undefined {}
 
@@ -812,7 +1029,8 @@ function spentBySession({ budget }: SessionConfig, { summary }: StoredSession): 
   return spentOf("session", budget, usage, ranMs);
 }
 
-function stateOf({ requests, currentTurnId }: SessionSummary, waitingTurns: number): SessionView["state"] {
+function stateOf({ requests, currentTurnId, paused }: SessionSummary, waitingTurns: number): SessionView["state"] {
+  if (paused === true) return "paused";
   if (requests.length > 0) return "waiting";
   return currentTurnId !== "" || waitingTurns > 0 ? "running" : "idle";
 }

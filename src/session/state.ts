@@ -1,10 +1,10 @@
 import type { FinishReason } from "../chat/finish-reason.ts";
-import type { LogRecord, PendingRequest, RequestAnswer, TurnError } from "../chat/log-event.ts";
+import type { LogEvent, LogRecord, PendingRequest, RequestAnswer, TurnError } from "../chat/log-event.ts";
 import { type ContentBlock, type Message, type ToolUseBlock, toolUses } from "../chat/message.ts";
 import type { PlanRun, PlanStepChange } from "../chat/plan.ts";
 import type { GenerateOptions, ToolDefinition } from "../chat/request.ts";
 import { loadSkillName } from "../chat/skill.ts";
-import { type Todo, todosFrom, updateTodosName } from "../chat/todo.ts";
+import { type Todo, todosFrom, todosSet, todosText, updateTodosName } from "../chat/todo.ts";
 import { type ToolResult, toolFailure, toolResultText } from "../chat/tool-result.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
 import { present } from "../convert/present.ts";
@@ -12,6 +12,7 @@ import type { SkillPermissions } from "../tool/permission.ts";
 import { createPlanName, planFunctionNames, runPlanName } from "../tool/plan-functions.ts";
 import { taskName } from "../tool/task.ts";
 import { compactedHistory } from "./compact-history.ts";
+import { sessionPaused, sessionResumed } from "./session-change.ts";
 import { taskUsageOf } from "./task-usage.ts";
 
 /** What the log of a session adds up to. Only `foldRecord` changes it. */
@@ -40,8 +41,12 @@ export interface SessionState {
   readonly loadedSkills: SkillPermissions[];
   /** Calls that somebody allowed for the rest of the session, as the model made them. */
   readonly allowedCalls: AllowedCall[];
-  /** What is to be done, as the model wrote it down last. */
+  /** What is to be done, as the model wrote it down last, or somebody set it. */
   todos: readonly Todo[];
+  /** Somebody set the list, and the model has not been told. */
+  hasUntoldTodos: boolean;
+  /** No model call and no tool begins. */
+  paused: boolean;
 }
 
 export interface AllowedCall {
@@ -151,6 +156,8 @@ export function emptyState(initialMessages: readonly Message[]): SessionState {
     loadedSkills: [],
     allowedCalls: [],
     todos: [],
+    hasUntoldTodos: false,
+    paused: false,
   };
 }
 
@@ -161,6 +168,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
   const turn = state.turn;
   switch (event.type) {
     case "turn-started":
+      tellTodos(state, record);
       for (const [index, message] of event.messages.entries()) {
         state.messages.push({ ...message, id: `${record.turnId}-in${index + 1}`, createTimeMs: record.timeMs });
       }
@@ -191,6 +199,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "step-started":
       if (turn === undefined) return;
       if (turn.answer !== undefined) addToolMessages(state, turn, record, () => undefined);
+      tellTodos(state, record);
       if (event.voidedUsage !== undefined) turn.usage = addUsage(turn.usage, event.voidedUsage);
       turn.step = event.step;
       turn.attempt = event.attempt;
@@ -310,6 +319,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
       // An answer that the provider keeps has the whole history before it: the next step doesn't go on from it.
       if (turn?.answer !== undefined) turn.answer = { ...turn.answer, responseId: "" };
       replaceMessages(state, compactedHistory(state.messages, event, record, state.todos));
+      if (event.summary !== "") state.hasUntoldTodos = false;
       state.size =
         event.tokensAfter === undefined ? undefined : { tokens: event.tokensAfter, messages: state.messages.length };
       return;
@@ -322,6 +332,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "tools-changed":
       return;
     case "notice":
+      foldChange(state, event, record.timeMs);
       if (turn?.plan !== undefined) {
         const code = planEndingCodes.find((each) => each === event.code);
         if (code !== undefined) turn.plan.ending ??= { code, message: event.message };
@@ -340,6 +351,32 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     default:
       event satisfies never;
   }
+}
+
+/** What somebody changed at once. Time in which a turn can't go on counts as waiting. */
+function foldChange(state: SessionState, { code, todos }: Extract<LogEvent, { type: "notice" }>, timeMs: number): void {
+  if (code === todosSet && todos !== undefined) {
+    state.todos = todos;
+    state.hasUntoldTodos = true;
+  }
+  const paused = code === sessionPaused || (state.paused && code !== sessionResumed);
+  if (paused === state.paused) return;
+  state.paused = paused;
+  if (state.turn !== undefined) state.turn.waits = waitsAfter(state.turn.waits, paused ? 1 : -1, timeMs);
+}
+
+/** Between messages, and in no place that parts a call from its result. */
+function tellTodos(state: SessionState, { seq, timeMs }: LogRecord): void {
+  if (!state.hasUntoldTodos) return;
+  state.hasUntoldTodos = false;
+  const list = state.todos.length === 0 ? "It is empty now." : `It is now:\n${todosText(state.todos)}`;
+  state.messages.push({
+    role: "user",
+    blocks: [{ type: "text", text: `The todo list of this session was set by somebody else than you. ${list}` }],
+    id: `todos-${seq}`,
+    metadata: { [noticeMetadata]: todosSet },
+    createTimeMs: timeMs,
+  });
 }
 
 function replaceMessages({ messages }: SessionState, others: readonly Message[]): void {

@@ -10,6 +10,7 @@ export interface SessionSummary {
   readonly ranMs: number;
   /** The turn that runs; empty for none. */
   readonly currentTurnId: string;
+  readonly paused?: true;
   /** What waits for an answer, in the order it was opened. */
   readonly requests: readonly RequestReference[];
 }
@@ -23,6 +24,8 @@ export interface RequestReference {
   readonly expireTimeMs?: number;
   /** It is no approval but a question. */
   readonly isQuestion?: true;
+  /** It is no approval but a call that a client runs. */
+  readonly isTool?: true;
 }
 
 export function summaryOf(state: SessionState): SessionSummary {
@@ -34,8 +37,10 @@ export function summaryOf(state: SessionState): SessionSummary {
       requestId,
       seq,
       ...(kind === "question" ? { isQuestion: true } : {}),
+      ...(kind === "client_tool" ? { isTool: true } : {}),
       ...(expireTimeMs === undefined ? {} : { expireTimeMs }),
     })),
+    ...(state.paused ? { paused: true } : {}),
     ...(state.usage === undefined ? {} : { usage: state.usage }),
   };
 }
@@ -54,19 +59,20 @@ export function encodeSummary(summary: SessionSummary): Uint8Array {
 export function decodeSummary(bytes: Uint8Array): SessionSummary {
   const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
   if (!isRecord(value)) throw new AgentError("data_loss", "the summary of a session can't be read");
-  const { messageCount, currentTurnId, usage, ranMs, requests } = value;
+  const { messageCount, currentTurnId, usage, ranMs, requests, paused } = value;
   return {
     messageCount: typeof messageCount === "number" ? messageCount : 0,
     ranMs: typeof ranMs === "number" ? ranMs : 0,
     currentTurnId: typeof currentTurnId === "string" ? currentTurnId : "",
     requests: Array.isArray(requests) ? requests.flatMap(referenceFrom) : [],
+    ...(paused === true ? { paused } : {}),
     ...(isRecord(usage) ? { usage: usageFrom(usage) } : {}),
   };
 }
 
 function referenceFrom(value: unknown): RequestReference[] {
   if (!isRecord(value)) return [];
-  const { requestId, seq, expireTimeMs, isQuestion } = value;
+  const { requestId, seq, expireTimeMs, isQuestion, isTool } = value;
   if (typeof requestId !== "string" || typeof seq !== "number") return [];
   return [
     {
@@ -74,6 +80,7 @@ function referenceFrom(value: unknown): RequestReference[] {
       seq,
       ...(typeof expireTimeMs === "number" ? { expireTimeMs } : {}),
       ...(isQuestion === true ? { isQuestion } : {}),
+      ...(isTool === true ? { isTool } : {}),
     },
   ];
 }

@@ -137,7 +137,12 @@ function faultText(name: string, error: unknown): string {
   return message === "" ? `${name} failed` : `${name} failed: ${message}`;
 }
 
-function presentable(result: ToolResult, context: FunctionContext, limits: RunLimits): ToolResult {
+/** A result as a model and people may see it: bounded, without control characters and paths of the server. */
+export function presentable(
+  result: ToolResult,
+  context: Pick<FunctionContext, "workspace">,
+  limits: RunLimits,
+): ToolResult {
   const output = boundedText(result.output, limits.outputLimitBytes ?? 256 * 1024);
   return {
     ...result,

@@ -1,4 +1,4 @@
-import { todoStatuses, todosFrom, todosText, updateTodosName } from "../chat/todo.ts";
+import { maxTodoCharacters, maxTodos, todoStatuses, todosFrom, todosText, updateTodosName } from "../chat/todo.ts";
 import { toolFailure } from "../chat/tool-result.ts";
 import type { LocalFunction } from "./local-function.ts";
 
@@ -16,11 +16,16 @@ export const updateTodos: LocalFunction = {
       properties: {
         todos: {
           type: "array",
-          maxItems: 100,
+          maxItems: maxTodos,
           items: {
             type: "object",
             properties: {
-              content: { type: "string", minLength: 1, maxLength: 500, description: "What is to be done, in a line" },
+              content: {
+                type: "string",
+                minLength: 1,
+                maxLength: maxTodoCharacters,
+                description: "What is to be done, in a line",
+              },
               status: { type: "string", enum: todoStatuses },
             },
             required: ["content", "status"],

@@ -29,8 +29,18 @@ import {
   type ToolDefinition,
   type TurnRequest,
 } from "../../src/chat/request.ts";
-import type { PermissionPolicy, SessionConfig } from "../../src/chat/session-config.ts";
-import { permissionModes } from "../../src/chat/session-config.ts";
+import {
+  type LaneHandler,
+  type Lanes,
+  laneModes,
+  lanes,
+  longestLaneMs,
+  type PermissionPolicy,
+  permissionModes,
+  type SessionConfig,
+  shortestLaneMs,
+} from "../../src/chat/session-config.ts";
+import { setTodoStatuses, type Todo, todoPriorities, todosSet } from "../../src/chat/todo.ts";
 import type { ToolResult } from "../../src/chat/tool-result.ts";
 import type { Usage } from "../../src/chat/usage.ts";
 import type { PartBlock } from "../../src/convert/proto/block.ts";
@@ -302,6 +312,24 @@ export const permissionPolicy = record<PermissionPolicy>(
   [],
 );
 
+const laneHandler = record<LaneHandler>(
+  {
+    mode: fc.constantFrom(...laneModes),
+    timeoutMs: fc.integer({ min: shortestLaneMs, max: longestLaneMs }),
+  },
+  [],
+);
+
+export const todo = record<Todo>(
+  {
+    content: text,
+    status: fc.constantFrom(...setTodoStatuses),
+    id: filledText,
+    priority: fc.constantFrom(...todoPriorities),
+  },
+  ["id", "priority"],
+);
+
 export const sessionConfig = record<SessionConfig>(
   {
     title: text,
@@ -311,11 +339,12 @@ export const sessionConfig = record<SessionConfig>(
     permissions: permissionPolicy,
     approvalTimeoutMs: fc.nat(),
     placement: fc.stringMatching(/^[\w.-]{1,64}$/),
+    lanes: record<Lanes>({ query: laneHandler, execute: laneHandler }, ["query", "execute"]),
     budget,
     initialMessages: fc.array(message, { maxLength: 3 }),
     metadata: map,
   },
-  ["permissions", "approvalTimeoutMs", "budget", "placement"],
+  ["permissions", "approvalTimeoutMs", "budget", "placement", "lanes"],
 );
 
 const ambiguousCodes = Object.values(errorCodes);
@@ -356,8 +385,9 @@ export const pendingRequest = record<PendingRequest>(
     explanation: filledText,
     contentSha256: filledText,
     expireTimeMs: timeMs,
+    lane: fc.constantFrom(...lanes),
   },
-  ["toolName", "toolCallId", "arguments", "explanation", "contentSha256", "expireTimeMs"],
+  ["toolName", "toolCallId", "arguments", "explanation", "contentSha256", "expireTimeMs", "lane"],
 );
 
 type EventOf<Type extends LogEvent["type"]> = Extract<LogEvent, { type: Type }>;
@@ -455,9 +485,27 @@ const eventsByType = {
     { type: is("tools-changed"), generation: count, added: texts, removed: texts, changed: texts },
     [],
   ),
-  notice: record<EventOf<"notice">>(
-    { type: is("notice"), level: fc.constantFrom("info", "warning"), code: text, message: text, modelText: filledText },
-    ["modelText"],
+  notice: fc.oneof(
+    record<Omit<EventOf<"notice">, "todos">>(
+      {
+        type: is("notice"),
+        level: fc.constantFrom("info", "warning"),
+        code: text,
+        message: text,
+        modelText: filledText,
+      },
+      ["modelText"],
+    ),
+    record<Omit<EventOf<"notice">, "modelText">>(
+      {
+        type: is("notice"),
+        level: fc.constant("info"),
+        code: fc.constant(todosSet),
+        message: text,
+        todos: fc.array(todo, { maxLength: 3 }),
+      },
+      ["todos"],
+    ).map((event): EventOf<"notice"> => ({ todos: [], ...event })),
   ),
   "plan-step": record<EventOf<"plan-step">>(
     {

@@ -182,7 +182,7 @@ describe("turns with a profile", { timeout: 30_000 }, () => {
     await client.generate({ model: "reviewer", options: { allowedTools }, messages: [user("hi")] });
     assert.deepEqual(asked.pop()?.tools, ["write_file"]);
     await client.generate({ sessionId, model: "mine/plain", messages: [user("hi")] });
-    const { system, tools } = asked.pop() ?? { system: "", tools: [] };
+    const { system, tools } = asked.pop() ?? { system: "", tools: [""] };
     assert.deepEqual([system, tools.includes("run_command")], ["of the session", true]);
   });
 

@@ -170,7 +170,7 @@ export function grammarCheck(firstSeq?: bigint) {
           const { requestId = "", toolCallId = "", kind, sessionId, turnId } = event.value.request ?? {};
           assert.ok(!open.inStep, `${at} inside a step`);
           assert.deepEqual([sessionId, turnId], [chunk.sessionId, chunk.turnId], `${at}: of another place`);
-          assert.ok(kind === "approval" || kind === "question", `${at}: kind ${kind}`);
+          assert.ok(["approval", "question", "client_tool"].includes(kind ?? ""), `${at}: kind ${kind}`);
           assert.ok(requestId !== "" && !open.requests.has(requestId), `${at}: no id, or one that waits`);
           if (open.planSteps !== undefined) {
             assert.ok(![...open.requests.values()].includes(toolCallId), `${at}: asked twice`);

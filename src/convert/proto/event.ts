@@ -28,6 +28,8 @@ import {
   type RequestAnswer,
 } from "../../chat/log-event.ts";
 import type { ContentBlock } from "../../chat/message.ts";
+import { lanes } from "../../chat/session-config.ts";
+import { todosSet } from "../../chat/todo.ts";
 import type { ToolResult } from "../../chat/tool-result.ts";
 import { present, presentText } from "../present.ts";
 import { blockFromProto, blockToProto } from "./block.ts";
@@ -43,6 +45,7 @@ import {
   planStepToProto,
 } from "./plan-event.ts";
 import { optionsFromProto, optionsToProto, toolDefinitionFromProto, toolDefinitionToProto } from "./request.ts";
+import { todoFromProto, todoToProto } from "./todo.ts";
 import { toolResultFromProto, toolResultToProto } from "./tool-result.ts";
 import { usageFromProto, usageToProto } from "./usage.ts";
 
@@ -129,6 +132,7 @@ export function pendingRequestFromProto(request: ProtoPendingRequest, path = "re
     explanation: presentText(request.explanation),
     contentSha256: presentText(request.contentSha256),
     expireTimeMs: timeFromProto(request.expireTime, `${path}.expire_time`),
+    lane: request.lane === "" ? undefined : wordFromProto(request.lane, lanes, `${path}.lane`),
   });
 }
 
@@ -192,6 +196,7 @@ export function pendingRequestToProto(request: PendingRequest, sessionId: string
     toolCallId: request.toolCallId ?? "",
     explanation: request.explanation ?? "",
     contentSha256: request.contentSha256 ?? "",
+    lane: request.lane ?? "",
   });
 }
 
@@ -267,7 +272,8 @@ function eventToProto(turnId: string, event: LogEvent): EventInit {
     }
     case "notice": {
       const { level, code, message, modelText = "" } = event;
-      return { case: "notice", value: { level, code, message, modelText } };
+      const todos = (event.todos ?? []).map(todoToProto);
+      return { case: "notice", value: { level, code, message, modelText, todos } };
     }
     case "turn-finished": {
       const { finishReason, steps } = event;
@@ -375,7 +381,9 @@ function eventFromProto(event: GenerateChunk["event"]): LogEvent {
     case "notice": {
       const { level: word, code, message } = event.value;
       const level = wordFromProto(word, ["info", "warning"], "notice.level");
-      return present({ type: "notice", level, code, message, modelText: presentText(event.value.modelText) });
+      const modelText = presentText(event.value.modelText);
+      const todos = code === todosSet ? event.value.todos.map(todoFromProto) : undefined;
+      return present({ type: "notice", level, code, message, modelText, todos });
     }
     case "turnFinished": {
       const { finishReason, usage, error, steps, plan } = event.value;

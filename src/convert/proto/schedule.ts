@@ -1,8 +1,15 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { CreateScheduleRequest } from "../../../gen/codeagent/v1/schedule_service_pb.ts";
 import { CreateScheduleRequestSchema } from "../../../gen/codeagent/v1/schedule_service_pb.ts";
 import { AgentError, invalidField } from "../../chat/error.ts";
-import { misfirePolicies, overlapPolicies, type Schedule, type ScheduleTarget } from "../../chat/schedule.ts";
+import {
+  misfirePolicies,
+  overlapPolicies,
+  type Schedule,
+  type ScheduledCommand,
+  type ScheduleTarget,
+} from "../../chat/schedule.ts";
 import { readStored } from "./error.ts";
 import type { Source } from "./field.ts";
 import { checkStrings, wordFromProto } from "./field.ts";
@@ -56,11 +63,19 @@ export function scheduleToProto(schedule: Schedule): CreateScheduleRequest {
 /** What the store keeps in columns of its own. */
 type InColumns = Pick<Schedule, "cron" | "timeZone"> & { readonly misfirePolicy: string };
 
+/** A field that no request of a client has: what is unknown of those is never stored. */
+const commandField = 1000;
+
 /** The form the store keeps of what has no column. */
 export function encodeSchedule(schedule: Schedule): Uint8Array {
   const request = scheduleToProto({ ...schedule, cron: "", timeZone: "", messages: [] });
   request.misfirePolicy = "";
   request.messages = schedule.messages.map(messageWithoutView);
+  if (schedule.command !== undefined) {
+    const { commandLine, timeoutMs } = schedule.command;
+    const data = new BinaryWriter().string(JSON.stringify([commandLine, timeoutMs])).finish();
+    request.$unknown = [{ no: commandField, wireType: WireType.LengthDelimited, data }];
+  }
   return toBinary(CreateScheduleRequestSchema, request);
 }
 
@@ -69,9 +84,19 @@ export function encodeSchedule(schedule: Schedule): Uint8Array {
  * @throws {AgentError} `data_loss` where the bytes cannot be read.
  */
 export function decodeSchedule(bytes: Uint8Array, { cron, timeZone, misfirePolicy }: InColumns): Schedule {
-  return readStored("a schedule", () =>
-    scheduleFromProto({ ...fromBinary(CreateScheduleRequestSchema, bytes), cron, timeZone, misfirePolicy }, "server"),
-  );
+  return readStored("a schedule", () => {
+    const request = fromBinary(CreateScheduleRequestSchema, bytes);
+    const schedule = scheduleFromProto({ ...request, cron, timeZone, misfirePolicy }, "server");
+    const data = request.$unknown?.find(({ no }) => no === commandField)?.data;
+    return data === undefined ? schedule : { ...schedule, command: commandFrom(new BinaryReader(data).string()) };
+  });
+}
+
+function commandFrom(text: string): ScheduledCommand {
+  const stored: unknown = JSON.parse(text);
+  const [commandLine, timeoutMs]: readonly unknown[] = Array.isArray(stored) ? stored : [];
+  if (typeof commandLine !== "string" || typeof timeoutMs !== "number") throw new Error("its command is none");
+  return { commandLine, timeoutMs };
 }
 
 function targetFromProto(target: CreateScheduleRequest["target"], source: Source): ScheduleTarget {

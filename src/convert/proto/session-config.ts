@@ -12,6 +12,7 @@ import { present } from "../present.ts";
 import { readStored } from "./error.ts";
 import type { Source } from "./field.ts";
 import { checkStrings, countFromProto, integerToProto, wordFromProto } from "./field.ts";
+import { lanesFromProto, lanesToProto } from "./lanes.ts";
 import { messageFromProto, messageToProto, messageWithoutView } from "./message.ts";
 import { budgetFromProto, budgetToProto, longestTimeMs } from "./request.ts";
 
@@ -35,6 +36,7 @@ export function sessionConfigFromProto(request: CreateSessionRequest, source: So
       messageFromProto(message, `initial_messages[${index}]`, source),
     ),
     placement: request.placement === "" ? undefined : placementFromProto(request.placement),
+    lanes: request.lanes && lanesFromProto(request.lanes),
     metadata: { ...request.metadata },
   });
 }
@@ -56,6 +58,7 @@ export function sessionConfigToProto(config: SessionConfig): CreateSessionReques
     budget: config.budget && budgetToProto(config.budget),
     initialMessages: config.initialMessages.map(messageToProto),
     placement: config.placement ?? "",
+    lanes: config.lanes && lanesToProto(config.lanes),
     metadata: { ...config.metadata },
   });
 }
