@@ -18,10 +18,10 @@ function read(body: unknown): RestTurn {
   return {
     request,
     stream,
-    answer({ turnId }) {
+    answer({ turnId, isKept }) {
       const { model, options } = request;
       const stopSequences = options.stop ?? [];
-      const answer = anthropicAnswer({ turnId, model, clientTools, stopSequences, stream, omitsThinking });
+      const answer = anthropicAnswer({ turnId, model, clientTools, stopSequences, stream, omitsThinking, isKept });
       return {
         push: ({ event }) => answer.push(event).map(frame),
         body: answer.message,

@@ -4,7 +4,7 @@ import type { ContentBlock, ToolUseBlock } from "../../chat/message.ts";
 import { type ToolResult, toolResultText } from "../../chat/tool-result.ts";
 import { holdsText } from "../openai/event.ts";
 import { thinkingOfBlock } from "../openai/message.ts";
-import type { ReasoningLikeBlock } from "../sealed-reasoning.ts";
+import type { ReasoningLikeBlock, SealableBlock } from "../sealed-reasoning.ts";
 import { sealBlock, sealReasoning } from "../sealed-reasoning.ts";
 import type { AnthropicBlock, AnthropicMessage, AnthropicStreamEvent } from "./response.ts";
 import { stopToAnthropic, usageToAnthropic } from "./response.ts";
@@ -20,6 +20,8 @@ export interface AnthropicAnswerOptions {
   readonly stream: boolean;
   /** Thinking is shown without its text. */
   readonly omitsThinking: boolean;
+  /** A session keeps what the turn did, so that the client need not. */
+  readonly isKept: boolean;
 }
 
 /** A block of the answer as it grows. */
@@ -48,9 +50,9 @@ interface Repetition {
 /**
  * Tells one turn in Anthropic's shape, from its events. A turn is one message: what the model says in all its steps, in
  * order. Of the server's own calls and results, which a client would try to run or answer, and of blocks that have no
- * counterpart, there is a `redacted_thinking` each: an envelope (`sealBlock`) that clients keep and send back, so that a
- * client that keeps the conversation itself has the model go on from all it did. Signatures of thinking are envelopes as well, so
- * that it goes back to whoever wrote it, byte for byte.
+ * counterpart, there is a `redacted_thinking` each: an envelope (`sealBlock`) that clients keep and send back, so that the
+ * model goes on from all it did where no session keeps it. Signatures of thinking are envelopes as well, so that it goes
+ * back to whoever wrote it, byte for byte.
  *
  * - Where JSON was asked for, text waits for the end, since only the last answer has the form that was asked for; texts
  *   before it go into envelopes.
@@ -162,6 +164,9 @@ export function anthropicAnswer(options: AnthropicAnswerOptions) {
     open(block);
     close(signature);
   };
+  const carry = (block: SealableBlock): void => {
+    if (!options.isKept) openWhole(redacted(sealBlock(block)));
+  };
 
   // What a new attempt says again.
 
@@ -225,7 +230,7 @@ export function anthropicAnswer(options: AnthropicAnswerOptions) {
     held = undefined;
     for (const block of waiting) {
       if (block.kind !== "text" || !isJson || isLast) openWhole(block, block.signature);
-      else if (block.text !== "") openWhole(redacted(sealBlock({ type: "text", text: block.text })));
+      else if (block.text !== "") carry({ type: "text", text: block.text });
     }
   };
   const endStep = (isLast: boolean): void => {
@@ -234,11 +239,9 @@ export function anthropicAnswer(options: AnthropicAnswerOptions) {
       const result = results.get(id);
       if (result === undefined || clientTools.has(name)) continue;
       const isError = result.success ? {} : { isError: true };
-      openWhole(
-        redacted(sealBlock({ type: "tool_result", toolUseId: id, content: toolResultText(result), ...isError })),
-      );
+      carry({ type: "tool_result", toolUseId: id, content: toolResultText(result), ...isError });
     }
-    for (const text of notes) openWhole(redacted(sealBlock({ type: "note", text })));
+    for (const text of notes) carry({ type: "note", text });
     calls = [];
     results = new Map();
     notes = [];
@@ -265,7 +268,7 @@ export function anthropicAnswer(options: AnthropicAnswerOptions) {
         return;
       case "tool_use":
         calls.push(block);
-        if (!clientTools.has(block.name)) openWhole(redacted(sealBlock(block)));
+        if (!clientTools.has(block.name)) carry(block);
         else {
           if (current === undefined) open(newShown("tool_use", block));
           grow(restOf(block.input, said));
@@ -273,7 +276,7 @@ export function anthropicAnswer(options: AnthropicAnswerOptions) {
         }
         return;
       case "unknown":
-        openWhole(redacted(sealBlock(block)));
+        carry(block);
         return;
       case "tool_result":
       case "image":

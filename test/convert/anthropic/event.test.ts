@@ -248,6 +248,27 @@ test("thinking that is not to be shown is still sent back", () => {
   assert.ok(!told.some((event) => event.type === "content_block_delta" && event.delta.type === "thinking_delta"));
 });
 
+test("where a session keeps what the server's tools did, the client does not", async () => {
+  const { told, message } = tell(
+    [
+      turnStarted({ responseFormat: { type: "json_object" } }),
+      stepStarted(1),
+      ...blockEvents(0, text("Let me look.")),
+      ...blockEvents(1, serverCall),
+      stepFinished(),
+      toolFinished("call_1", "done"),
+      stepStarted(2),
+      ...blockEvents(0, thought),
+      ...blockEvents(1, text("{}")),
+      stepFinished(2),
+      turnFinished(),
+    ],
+    { isKept: true },
+  );
+  assert.deepEqual(shown(message), [{ thinking: "Hmm, well.", sealed: thought }, "{}"]);
+  assert.deepEqual(await folded(told), inJson(message));
+});
+
 describe("why an answer ended", () => {
   const words = {
     stop: "end_turn",

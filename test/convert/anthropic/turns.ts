@@ -80,6 +80,7 @@ export function tell(events: readonly LogEvent[], options: Partial<AnthropicAnsw
     stopSequences: [],
     stream: true,
     omitsThinking: false,
+    isKept: false,
     ...options,
   });
   const told = events.flatMap((event) => answer.push(event));
