@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { measureAppends } from "./appends.ts";
+import { measureConversions } from "./convert.ts";
 import { measureDecode } from "./decode.ts";
 import { measureFootprint } from "./footprint.ts";
 import { measureFunctions } from "./functions.ts";
@@ -21,6 +22,7 @@ const measurements: Readonly<Record<string, (options: BenchOptions) => Promise<M
   "tool-loop": measureToolLoop,
   tools: measureTools,
   decode: measureDecode,
+  convert: measureConversions,
   functions: measureFunctions,
   permission: measurePermissions,
   appends: measureAppends,
