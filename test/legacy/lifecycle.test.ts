@@ -93,6 +93,12 @@ test("a server that is part of another program can't be ended by its clients", a
   });
 });
 
+test("a server whose default model can't be asked tells what it can do", async (context) => {
+  const { app } = await startTestApp(context, { flags: { model: "openai/gpt-5" } });
+  const answer = await legacyClients(context, app.url).L2.call("GetCapabilities");
+  assert.deepEqual(answer["models"], []);
+});
+
 test("a server that nobody may administer is not ended", async (context) => {
   const flags = { admin_api: "off" };
   const { app } = await startTestApp(context, { flags, requestStop: () => assert.fail("stopped") });

@@ -7,6 +7,7 @@ import {
 } from "../../../gen/a3s/code/agent/v1/code_agent_pb.ts";
 import { AgentError } from "../../chat/error.ts";
 import { isJsonObject, parseJson } from "../../dialect/json.ts";
+import type { Model } from "../../session/models.ts";
 import type { LegacyCore } from "./legacy-core.ts";
 
 /** What of the earlier service works here. */
@@ -33,7 +34,7 @@ const features = [
 
 /** Of the earlier service: healthCheck, getCapabilities, initialize, shutdown. */
 export function lifecycleHandlers(core: LegacyCore) {
-  const { environment, registry, sessions, functions, version } = core;
+  const { environment, sessions, functions, version } = core;
   const info = () =>
     create(AgentInfoSchema, {
       name: "codeagent",
@@ -101,6 +102,17 @@ export function lifecycleHandlers(core: LegacyCore) {
       return { success: true, message: "the server ends once the turns that run have had their time" };
     },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
+}
+
+/** None where none is set, or what is set can't be asked. */
+function defaultModels({ defaultModel, environment }: LegacyCore): readonly Model[] {
+  if (defaultModel === "") return [];
+  try {
+    return environment.models.find(defaultModel);
+  } catch (error) {
+    if (error instanceof AgentError) return [];
+    throw error;
+  }
 }
 
 /** Names of a function's arguments. */
