@@ -241,10 +241,13 @@ test("the events of a stream stand in the order and under the names of the vendo
 });
 
 test("thinking that is not to be shown is still sent back", () => {
-  const { told, message } = tell([stepStarted(1), ...blockEvents(0, thought), stepFinished(), turnFinished()], {
-    omitsThinking: true,
-  });
-  assert.deepEqual(shown(message), [{ thinking: "", sealed: thought }]);
+  const summed: ContentBlock = { type: "reasoning", content: "", summary: ["First."], encrypted: "e" };
+  const blocks = [...blockEvents(0, thought), ...blockEvents(1, summed)];
+  const { told, message } = tell([stepStarted(1), ...blocks, stepFinished(), turnFinished()], { omitsThinking: true });
+  assert.deepEqual(shown(message), [
+    { thinking: "", sealed: thought },
+    { thinking: "", sealed: summed },
+  ]);
   assert.ok(!told.some((event) => event.type === "content_block_delta" && event.delta.type === "thinking_delta"));
 });
 
@@ -366,6 +369,7 @@ describe("an attempt that a new one voids", () => {
     ["another text", cutBlock(0, text("Hel")), blockEvents(0, text("Hi"))],
     ["a shorter text", cutBlock(0, text("Hello")), blockEvents(0, text("Hel"))],
     ["no text", cutBlock(0, text("Hello")), []],
+    ["a longer text than one that was complete", blockEvents(0, text("Hel")), blockEvents(0, text("Hello"))],
     ["a call", cutBlock(0, text("Hello")), blockEvents(0, call(clientTool))],
     [
       "other thinking before the text",
@@ -386,6 +390,23 @@ describe("an attempt that a new one voids", () => {
       assert.deepEqual(shown(message), shown(tell([stepStarted(1), ...second, ...end]).message));
     });
   }
+
+  test("and a second one, whose thinking stays as well", () => {
+    const events = [
+      stepStarted(1),
+      ...blockEvents(0, thought),
+      stepStarted(1, 2),
+      ...blockEvents(0, { ...thought, signature: "b" }),
+      stepStarted(1, 3),
+      ...blockEvents(0, text("Hello")),
+      ...end,
+    ];
+    const { message } = tell(events);
+    assert.deepEqual(
+      message.content.map(({ type }) => type),
+      ["thinking", "thinking", "text"],
+    );
+  });
 
   test("text that waits is just left out", () => {
     const events = again(cutBlock(0, text("{")), blockEvents(0, text("{}")));
