@@ -15,6 +15,12 @@ export type ScheduleTarget =
   | { readonly type: "session"; readonly sessionId: string }
   | { readonly type: "template"; readonly config: SessionConfig };
 
+/** A command line that runs at set times instead of a turn with a model. */
+export interface ScheduledCommand {
+  readonly commandLine: string;
+  readonly timeoutMs: number;
+}
+
 /** Turns at set times, as their caller asked for them. */
 export interface Schedule {
   readonly title: string;
@@ -31,4 +37,6 @@ export interface Schedule {
   readonly misfirePolicy: MisfirePolicy;
   readonly overlapPolicy: OverlapPolicy;
   readonly metadata: Readonly<Record<string, string>>;
+  /** Each run is this command in a session of its own; only the server itself makes such a schedule. */
+  readonly command?: ScheduledCommand;
 }

@@ -95,6 +95,15 @@ export function runCommand(sandbox: Sandbox): LocalFunction {
   };
 }
 
+/** How a command ended that failed, by the error that its result has. */
+export function commandEnd(error: string): { readonly exitCode?: number; readonly isLate: boolean } {
+  const [, exitCode] = /^exit code (\d+) after \d+ ms$/.exec(error) ?? [];
+  return {
+    isLate: /^the command was stopped after \d+ ms/.test(error),
+    ...(exitCode === undefined ? {} : { exitCode: Number(exitCode) }),
+  };
+}
+
 function endOf({ endedBy, exitCode, durationMs }: ProgramResult, timeoutMs: number): string {
   switch (endedBy) {
     case "itself":
