@@ -11,6 +11,7 @@ import { AgentError } from "../../chat/error.ts";
 import type { LogRecord, PendingRequestKind } from "../../chat/log-event.ts";
 import type { GrpcCall } from "../../server/grpc-call.ts";
 import { isPruned } from "../../session/follow-log.ts";
+import type { Sessions } from "../../session/sessions.ts";
 import { theCaller } from "../caller.ts";
 import { errorForClient, type ReportFault } from "../error-interceptor.ts";
 import { optionalSessionIdFrom } from "../request-fields.ts";
@@ -25,6 +26,12 @@ const mostWaiting = 1000;
 const mostKinds = 10_000;
 
 type SubscribeEvents = Pick<SubscribeEventsRequest, "sessionId" | "eventTypes">;
+
+/** Where the events come from. */
+export interface EventSources extends Pick<LegacyCore, "events" | "stopping"> {
+  readonly sessions: Pick<Sessions, "listen" | "subscribe" | "pendingRequests">;
+  readonly environment: Pick<LegacyCore["environment"], "now">;
+}
 
 /** Of the earlier service: the stream of events. */
 export function eventHandlers(core: LegacyCore) {
@@ -73,7 +80,7 @@ function requestFrom(bytes: Uint8Array): SubscribeEvents {
  * @throws {AgentError} `invalid_request`, `not_found`; `unavailable` when the server stops.
  */
 export async function* eventBatches(
-  core: LegacyCore,
+  core: EventSources,
   request: SubscribeEvents,
   signal: AbortSignal,
 ): AsyncGenerator<readonly AgentEvent[]> {
@@ -133,7 +140,7 @@ export async function* eventBatches(
 }
 
 /** What waits for people when somebody begins to listen, so that its answers can be told apart. */
-async function openRequests(core: LegacyCore, sessionId: string) {
+async function openRequests(core: EventSources, sessionId: string) {
   return (await core.sessions.pendingRequests(theCaller, sessionId, undefined, 1000)).requests;
 }
 
@@ -160,7 +167,7 @@ function nextOf(records: AsyncGenerator<SessionRecords>, onSettled: () => void):
 
 /** @throws {AgentError} `not_found`. */
 async function recordsOf(
-  { sessions }: LegacyCore,
+  { sessions }: EventSources,
   sessionId: string,
   signal: AbortSignal,
 ): Promise<AsyncGenerator<SessionRecords>> {
@@ -173,7 +180,7 @@ async function recordsOf(
 }
 
 /** Holds, of each session in which something happened, only from where it has to be read. */
-async function* recordsOfAll({ sessions }: LegacyCore, signal: AbortSignal): AsyncGenerator<SessionRecords> {
+async function* recordsOfAll({ sessions }: EventSources, signal: AbortSignal): AsyncGenerator<SessionRecords> {
   const grown = new Map<string, number>();
   let wake: (() => void) | undefined;
   const stopListening = sessions.listen((sessionId, afterSeq, records) => {
