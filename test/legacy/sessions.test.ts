@@ -4,6 +4,7 @@ import { status } from "@grpc/grpc-js";
 import { fileContext } from "../support/file-context.ts";
 import { startTestApp } from "../support/test-app.ts";
 import { at, type Era, type LegacyClient, type LegacyMessage, legacyClients } from "./legacy-client.ts";
+import { listenToEvents } from "./listen-events.ts";
 
 const script = `
 - when: { text: { contains: look }, role: user }
@@ -102,6 +103,24 @@ describe("sessions of the earlier service", () => {
     }
   });
 
+  test("listeners hear of sessions made and destroyed, and of a key that was dropped", async () => {
+    const events = await listenToEvents(clients.L2);
+    const sessionId = await create({ name: "heard", llm: { model: "scripted/test", api_key: "sk-secret" } });
+    const created = await events.next("SESSION_CREATED");
+    assert.equal(created["session_id"], sessionId);
+    assert.equal(at(created, "data.name"), "heard");
+    const warning = await events.next("WARNING");
+    assert.equal(at(warning, "data.field"), "config.llm.api_key");
+    const own = await listenToEvents(clients.L2, { session_id: sessionId });
+    await clients.L2.call("DestroySession", { session_id: sessionId });
+    assert.equal((await events.next("SESSION_DESTROYED"))["session_id"], sessionId);
+    await own.end();
+    assert.deepEqual(own.types(), ["SESSION_DESTROYED"]);
+    assert.equal(JSON.stringify(events.seen).includes("sk-secret"), false);
+    events.cancel();
+    await assert.rejects(events.end(), { code: status.CANCELLED });
+  });
+
   test("what a configuration leaves out stays", async () => {
     const sessionId = await create({
       name: "one",
@@ -196,6 +215,42 @@ describe("sessions of the earlier service", () => {
       assert.deepEqual(end, { messages: [], total_count: 7, has_more: false });
     });
   }
+
+  test("a long history comes in answers that clients take", async () => {
+    const initial_context = Array.from({ length: 5 }, () => ({ role: "user", content: "字".repeat(350_000) }));
+    const sessionId = await create({}, { initial_context });
+    const first = await clients.L2.call("GetMessages", { session_id: sessionId });
+    const { messages } = first;
+    assert.ok(Array.isArray(messages));
+    assert.equal(messages.length, 2);
+    assert.equal(first["total_count"], 5);
+    assert.equal(first["has_more"], true);
+    const last = await clients.L2.call("GetMessages", { session_id: sessionId, offset: 4 });
+    assert.equal(last["has_more"], false);
+    assert.equal(String(at(last, "messages.0.content.0.text.text")).length, 350_000);
+  });
+
+  test("a session that is paused says so", async () => {
+    const sessionId = await create();
+    const state = async () => at(await clients.L1.call("GetSession", { session_id: sessionId }), "session.state");
+    await clients.L1.call("Pause", { session_id: sessionId });
+    assert.equal(await state(), "SESSION_STATE_PAUSED");
+    await clients.L1.call("Resume", { session_id: sessionId });
+    assert.equal(await state(), "SESSION_STATE_ACTIVE");
+  });
+
+  test("a cleared context is empty, and the session goes on", async () => {
+    const sessionId = await create({ name: "kept" });
+    await generate(sessionId, "hello");
+    assert.deepEqual(await clients.L2.call("ClearContext", { session_id: sessionId }), { success: true });
+    const { usage } = await clients.L2.call("GetContextUsage", { session_id: sessionId });
+    assert.deepEqual(usage, { total_tokens: 0, prompt_tokens: 0, completion_tokens: 0, message_count: 0 });
+    const { session } = await clients.L2.call("GetSession", { session_id: sessionId });
+    assert.equal(at(session, "config.name"), "kept");
+    await generate(sessionId, "hello again");
+    assert.equal((await clients.L2.call("GetMessages", { session_id: sessionId }))["total_count"], 2);
+    await assert.rejects(clients.L2.call("ClearContext", { session_id: "nobody" }), { code: status.NOT_FOUND });
+  });
 
   test("roles of an initial context are checked like those of a turn", async () => {
     const initial_context = [{ role: "boss", content: "hello" }];

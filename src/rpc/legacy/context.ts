@@ -18,5 +18,10 @@ export function contextHandlers({ sessions }: LegacyCore) {
       await sessions.compact(theCaller, sessionId, "", "", context.signal);
       return { success: true, before, after: await contextUsageOf(sessions, sessionId) };
     },
+    // As above; the log keeps what was said.
+    async clearContext(request, context) {
+      await sessions.clearHistory(theCaller, sessionIdFrom(request.sessionId), "", context.signal);
+      return { success: true };
+    },
   } satisfies Partial<ServiceImpl<typeof CodeAgentService>>;
 }

@@ -55,9 +55,8 @@ export function lifecycleHandlers(core: LegacyCore) {
     /** The models are those that a request without one asks; ListProviders tells of all. */
     async getCapabilities() {
       const { definitions } = await functions.current(core.defaultWorkspace);
-      const models = core.defaultModel === "" ? [] : registry.resolveAll(core.defaultModel);
-      const windowTokens =
-        models.length === 0 ? 0 : await environment.models.find(core.defaultModel)[0].contextWindow();
+      const models = defaultModels(core);
+      const windowTokens = await models[0]?.contextWindow();
       const { limits } = environment;
       return {
         info: info(),
