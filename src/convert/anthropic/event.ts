@@ -235,9 +235,9 @@ export function anthropicAnswer(options: AnthropicAnswerOptions) {
   };
   const endStep = (isLast: boolean): void => {
     release(isLast);
-    for (const { id, name } of calls) {
+    for (const { id } of calls) {
       const result = results.get(id);
-      if (result === undefined || clientTools.has(name)) continue;
+      if (result === undefined) continue;
       const isError = result.success ? {} : { isError: true };
       carry({ type: "tool_result", toolUseId: id, content: toolResultText(result), ...isError });
     }
