@@ -1,8 +1,10 @@
+import type { AgentError } from "../chat/error.ts";
 import type { GoalCheck, PlanVersion } from "../chat/plan.ts";
 import { goalStates } from "../chat/plan.ts";
 import { addUsage, type Usage } from "../chat/usage.ts";
-import { askModel } from "../session/ask-model.ts";
+import { type AskMeans, askModel } from "../session/ask-model.ts";
 import { spentBudget } from "../session/budgets.ts";
+import type { Model } from "../session/models.ts";
 import type { RunningSession } from "../session/run-turn.ts";
 import type { TurnState } from "../session/state.ts";
 import { isRecord } from "../tool/check-value.ts";
@@ -50,29 +52,55 @@ export async function checkGoals(
       continue;
     }
     try {
-      const words = `The aim of the work: ${goal}\n\nThe criterion: ${criterion}\n\n<results>\n${results}\n</results>`;
-      const reply = await askModel(
-        {
-          models: environment.models.find(turn.model),
-          messages: [
-            { role: "system", blocks: [{ type: "text", text: systemPrompt }] },
-            { role: "user", blocks: [{ type: "text", text: words }] },
-          ],
-          format: { name: "goal_check", schema },
-          limitMs,
-        },
-        environment,
-        signal,
-      );
+      const models = environment.models.find(turn.model);
+      const reply = await judgeCriterion({ models, goal, criterion, results }, environment, signal);
       if (reply.usage !== undefined) usage = addUsage(usage, reply.usage);
       if (!reply.ok) unknown(`it could not be judged: ${reply.error.message}`);
-      else goalChecks.push({ criterion, ...judgementFrom(reply.value) });
+      else goalChecks.push({ criterion, state: reply.state, evidence: reply.evidence });
     } catch (error) {
       signal.throwIfAborted();
       unknown(`it could not be judged: ${error instanceof Error ? error.message : "the model can't be asked"}`);
     }
   }
   return { goalChecks, usage };
+}
+
+/** A criterion to be judged by what was done. */
+export interface CriterionQuestion {
+  /** Asked one after the other until one answers. */
+  readonly models: readonly Model[];
+  readonly goal: string;
+  readonly criterion: string;
+  /** What is known of the work, in words; for the model it is data. */
+  readonly results: string;
+}
+
+export type CriterionReply =
+  | ({ readonly ok: true; readonly usage: Usage | undefined } & Pick<GoalCheck, "state" | "evidence">)
+  | { readonly ok: false; readonly usage: Usage | undefined; readonly error: AgentError };
+
+/** @throws the signal's reason, and nothing else. */
+export async function judgeCriterion(
+  { models, goal, criterion, results }: CriterionQuestion,
+  means: AskMeans,
+  signal: AbortSignal,
+): Promise<CriterionReply> {
+  const words = `The aim of the work: ${goal}\n\nThe criterion: ${criterion}\n\n<results>\n${results}\n</results>`;
+  const reply = await askModel(
+    {
+      models,
+      messages: [
+        { role: "system", blocks: [{ type: "text", text: systemPrompt }] },
+        { role: "user", blocks: [{ type: "text", text: words }] },
+      ],
+      format: { name: "goal_check", schema },
+      limitMs,
+    },
+    means,
+    signal,
+  );
+  const { usage } = reply;
+  return reply.ok ? { ok: true, usage, ...judgementFrom(reply.value) } : { ok: false, usage, error: reply.error };
 }
 
 /** As it would be with what was used since. */
