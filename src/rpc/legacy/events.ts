@@ -9,7 +9,6 @@ import {
 } from "../../../gen/a3s/code/agent/v1/code_agent_pb.ts";
 import { AgentError } from "../../chat/error.ts";
 import type { LogRecord, PendingRequestKind } from "../../chat/log-event.ts";
-import type { GrpcCall } from "../../server/grpc-call.ts";
 import { isPruned } from "../../session/follow-log.ts";
 import type { Sessions } from "../../session/sessions.ts";
 import { theCaller } from "../caller.ts";
@@ -19,6 +18,9 @@ import { serverIsStopping } from "../stopping.ts";
 import { eventFromLegacy, eventsFromRecord, isTold, sessionDestroyed, typesFrom, warning } from "./event-mapping.ts";
 import type { LegacyCore } from "./legacy-core.ts";
 import type { LegacyEvent } from "./legacy-events.ts";
+
+/** From the bytes of a request to the bytes of the messages that answer it, as many at a time as are ready. */
+type EncodedCall = (request: Uint8Array, signal: AbortSignal) => AsyncIterable<readonly Uint8Array[]>;
 
 /** Events that are in no log wait for a slow reader up to so many; the oldest go first. */
 const mostWaiting = 1000;
@@ -46,9 +48,9 @@ export function eventHandlers(core: LegacyCore) {
  * `SubscribeEvents` from bytes to bytes, by path. Says at once, by the headers of the answer, that it listens: Connect's
  * library would keep them until the first event.
  */
-export function encodedEventCalls(core: LegacyCore, report: ReportFault): ReadonlyMap<string, GrpcCall> {
+export function encodedEventCalls(core: LegacyCore, report: ReportFault): ReadonlyMap<string, EncodedCall> {
   const path = pathOf(CodeAgentService.method.subscribeEvents);
-  const subscribe: GrpcCall = async function* (bytes, signal) {
+  const subscribe: EncodedCall = async function* (bytes, signal) {
     try {
       for await (const events of eventBatches(core, requestFrom(bytes), signal))
         yield events.map((event) => toBinary(AgentEventSchema, event));
