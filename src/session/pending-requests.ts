@@ -19,6 +19,8 @@ export interface WaitingRequest {
   readonly request: PendingRequest;
   readonly sessionId: string;
   readonly turnId: string;
+  /** In milliseconds since 1970. */
+  readonly openedMs: number;
 }
 
 /** Where a list of pending requests goes on. */
@@ -190,9 +192,9 @@ export class PendingRequests {
     const read = async ({ requestId, seq }: RequestReference): Promise<WaitingRequest | undefined> => {
       const [stored] = await this.#store.readEvents(sessionId, seq - 1, 1, pageBytes);
       if (stored === undefined) return undefined;
-      const { event, turnId } = logRecordFrom(stored);
+      const { event, turnId, timeMs } = logRecordFrom(stored);
       if (event.type !== "request-opened" || event.request.requestId !== requestId) return undefined;
-      return { request: event.request, sessionId, turnId };
+      return { request: event.request, sessionId, turnId, openedMs: timeMs };
     };
     return {
       sessionId,
@@ -301,9 +303,9 @@ function waitingOneOffs(turns: readonly OneOffTurn[]): Waiting[] {
     .map(({ sessionId, turnId, requests }) => ({
       sessionId,
       waitingSinceMs: Math.min(...requests.map(({ openedMs }) => openedMs)),
-      requests: requests.map(({ request }) => ({
+      requests: requests.map(({ request, openedMs }) => ({
         requestId: request.requestId,
-        read: async () => ({ request, sessionId, turnId }),
+        read: async () => ({ request, sessionId, turnId, openedMs }),
       })),
     }))
     .filter(({ requests }) => requests.length > 0)
