@@ -190,21 +190,25 @@ export function responseFold(options: ResponseFoldOptions) {
     return opened;
   };
   const openFor = (type: ContentBlock["type"]): [Shown | undefined, Unnumbered[]] => {
-    if (type === "text") {
-      if (holds) return [undefined, []];
-      const again = unsaid.shift();
-      return again === undefined ? open("message") : [again, []];
-    }
+    const isText = type === "text";
     const isReasoning = type === "thinking" || type === "reasoning" || type === "redacted_thinking";
-    return isReasoning && !hidesReasoning ? open("reasoning") : [undefined, []];
+    if (isText ? holds : !isReasoning || hidesReasoning || waitsInOrder()) return [undefined, []];
+    const before = flush();
+    const again = isText ? unsaid.shift() : undefined;
+    if (again !== undefined) return [again, before];
+    const [one, events] = open(isText ? "message" : "reasoning");
+    return [one, [...before, ...events]];
   };
+  /** Where text has to wait, what comes after it in the same answer waits too, if a client is to have it all in order. */
+  const waitsInOrder = (): boolean => holds && asked?.seals === true && waiting.length > 0;
+  /** What is not shown goes along before what is. */
+  const flush = (): Unnumbered[] => (holds ? [] : endStep("more"));
   const startCall = (index: number, id: string, name: string): Unnumbered[] => {
-    if (!clientTools.has(name)) {
+    if (!clientTools.has(name) || waitsInOrder()) {
       blocks.set(index, undefined);
       return [];
     }
-    // Once a call is shown its attempt can't be voided, and what came before it neither.
-    const before = holds ? [] : endStep("more");
+    const before = flush();
     const [one, events] = open("function_call", { id, name });
     blocks.set(index, one);
     return [...before, ...events];
@@ -240,6 +244,7 @@ export function responseFold(options: ResponseFoldOptions) {
         const seals = asked?.seals === true;
         if (text === "" && !seals && !blocks.has(index)) return [];
         const [one, events] = itemFor(index, block.type);
+        if (one === undefined && holds) waiting.push(block);
         if (one === undefined) return events;
         if (seals) one.sealed = sealReasoning(block);
         return [...events, ...finish(one, text)];
@@ -273,13 +278,18 @@ export function responseFold(options: ResponseFoldOptions) {
     if (asked?.seals !== true) return [];
     const [one, events] = open("reasoning");
     one.sealed = sealBlock(block);
-    return [...events, ...close(one, "completed")];
+    const isReasoning = block.type === "thinking" || block.type === "redacted_thinking" || block.type === "reasoning";
+    return [...events, ...finish(one, isReasoning ? shownReasoning(block) : "")];
   };
-  /** What waits of the step: it can't be voided any more. Text is shown where the turn ends with it. */
+  /** Tells what waits of the step. Text is shown where the turn ends with it. */
   const endStep = (next: "more" | "end"): Unnumbered[] => {
     const blocksOfStep = waiting;
     waiting = [];
     return blocksOfStep.flatMap((block) => {
+      if (block.type === "tool_use" && clientTools.has(block.name)) {
+        const [one, events] = open("function_call", block);
+        return [...events, ...finish(one, block.input)];
+      }
       if (block.type !== "text" || next === "more") return seal(block);
       const [one, events] = open("message");
       const phase = phaseToItem(block.phase);

@@ -380,6 +380,29 @@ test("what the server did and rejected goes along in envelopes, in order", () =>
   ]);
 });
 
+test("what goes along in envelopes stands where it was in its answer", () => {
+  const blocks: ContentBlock[] = [
+    { type: "text", text: "I look" },
+    { type: "tool_use", id: "s1", name: "read_file", input: "{}" },
+    { type: "thinking", thinking: "hm", signature: "s" },
+    { type: "tool_use", id: "c1", name: "client_tool", input: "{}" },
+    { type: "unknown", unknownType: "search", raw: Buffer.from("{}") },
+    { type: "redacted_thinking", data: "x" },
+    { type: "text", text: "{}" },
+  ];
+  for (const options of [{}, asJson])
+    for (const streams of [true, false]) {
+      const events = [started(options), step(1), ...blocks.map((block, index) => stop(index, block)), finished()];
+      const { body } = told(events, { seals: true, streams, options });
+      assert.deepEqual(messagesFromItems(JSON.parse(JSON.stringify(body.output)), ""), [
+        {
+          role: "assistant",
+          blocks: blocks.map((block) => ("raw" in block ? { ...block, raw: new Uint8Array([123, 125]) } : block)),
+        },
+      ]);
+    }
+});
+
 test("of an attempt that was voided nothing goes along in the end, neither its reasoning nor its calls", () => {
   const events = [
     ...[started(), step(1), thinkingStop(0, "h"), callStop(1, "s1", "read_file", "{}")],
