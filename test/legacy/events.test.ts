@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { eventBatches } from "../../src/rpc/legacy/events.ts";
+import type { LogRecord } from "../../src/chat/log-event.ts";
+import { type EventSources, eventBatches } from "../../src/rpc/legacy/events.ts";
 import { LegacyEvents } from "../../src/rpc/legacy/legacy-events.ts";
+import type { LogListener } from "../../src/session/live-tails.ts";
 import { until } from "../skill/write-files.ts";
 import { fileContext } from "../support/file-context.ts";
 import { startTestApp, user } from "../support/test-app.ts";
@@ -21,6 +23,16 @@ const script = `
   usage: { prompt_tokens: 20, completion_tokens: 5 }
 - text: hello
 `;
+
+/** Sources in which nothing waits and nobody stops. */
+function sourcesOf(sessions: Pick<EventSources["sessions"], "listen" | "subscribe">): EventSources {
+  return {
+    events: new LegacyEvents(),
+    stopping: new AbortController().signal,
+    environment: { now: () => 7 },
+    sessions: { ...sessions, pendingRequests: async () => ({ requests: [], next: undefined }) },
+  };
+}
 
 describe("events of the earlier service", { timeout: 30_000 }, () => {
   const shared = fileContext();
@@ -159,27 +171,66 @@ describe("events of the earlier service", { timeout: 30_000 }, () => {
     assert.equal(listening, 0);
   });
 
-  test("who reads slowly is told how many events that are in no log were left out", async () => {
-    const events = new LegacyEvents();
-    const stopping = new AbortController();
-    let listening = 0;
-    const sources = {
-      events,
-      stopping: stopping.signal,
-      environment: { now: () => 7 },
-      sessions: {
-        listen() {
-          listening++;
-          return () => void listening--;
-        },
-        subscribe: () => assert.fail("nothing has grown"),
-        pendingRequests: async () => ({ requests: [], next: undefined }),
-      },
+  test("what is written while a log is read is told once", async () => {
+    const notice = (seq: number): LogRecord => ({
+      ...{ seq, turnId: "", timeMs: seq },
+      event: { type: "notice", level: "info", code: "X", message: `${seq}` },
+    });
+    const log = [notice(1)];
+    const from: number[] = [];
+    let grow: LogListener = () => assert.fail("nobody listens");
+    const write = (record: LogRecord) => {
+      log.push(record);
+      grow("s", record.seq - 1, [record]);
     };
+    const sources = sourcesOf({
+      listen(listener) {
+        grow = listener;
+        return () => undefined;
+      },
+      async subscribe(_principal, _sessionId, afterSeq) {
+        from.push(afterSeq);
+        async function* read() {
+          if (log.length === 1) write(notice(2));
+          yield log.slice(afterSeq);
+        }
+        return { headSeq: log.length, earliestSeq: 1, read, waitingBytes: async () => 0 };
+      },
+    });
+    const batches = eventBatches(sources, { eventTypes: [] }, new AbortController().signal);
+    await batches.next();
+    grow("s", 0, log);
+    const told = await batches.next();
+    const next = batches.next();
+    await until("the log is looked at again", () => from.length === 2);
+    write(notice(3));
+    const later = await next;
+    const messages = [told, later]
+      .flatMap(({ value }) => (Array.isArray(value) ? value : []))
+      .map(({ message }) => message);
+    assert.deepEqual(
+      [messages, from],
+      [
+        ["1", "2", "3"],
+        [0, 2, 2],
+      ],
+    );
+    await batches.return(undefined);
+  });
+
+  test("who reads slowly is told how many events that are in no log were left out", async () => {
+    let listening = 0;
+    const sources = sourcesOf({
+      listen() {
+        listening++;
+        return () => void listening--;
+      },
+      subscribe: () => assert.fail("nothing has grown"),
+    });
     const batches = eventBatches(sources, { eventTypes: [] }, new AbortController().signal);
     assert.deepEqual(await batches.next(), { done: false, value: [] });
     for (let at = 0; at < 1500; at++)
-      events.publish({ type: "MEMORY_STORED", sessionId: "s", message: `${at}`, data: {}, timeMs: at });
+      sources.events.publish({ type: "MEMORY_STORED", sessionId: "s", message: `${at}`, data: {}, timeMs: at });
     const { value } = await batches.next();
     assert.ok(Array.isArray(value));
     assert.deepEqual([value.length, value[0]?.data, value[1]?.message], [1001, { code: "SLOW_READER" }, "500"]);
