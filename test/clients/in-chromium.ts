@@ -37,13 +37,17 @@ export async function inChromium() {
   let child: ChildProcess | undefined;
   return {
     origin,
-    /** @param names what the script finds as global variables. */
-    async run(script: string, names: Readonly<Record<string, string>>): Promise<unknown> {
-      const path = `/${pages.size + 1}`;
+    /**
+     * @param names what the script finds as global variables.
+     * @param body HTML that the page shows before the script runs.
+     * @param query of the page's address, with its question mark.
+     */
+    async run(script: string, names: Readonly<Record<string, string>>, body = "", query = ""): Promise<unknown> {
+      const path = `/${pages.size + 1}${query}`;
       const globals = Object.entries(names).map(([name, text]) => `globalThis.${name} = ${JSON.stringify(text)};`);
       const tell = `globalThis.tell = (text) => fetch(${JSON.stringify(path)}, { method: "POST", body: text });`;
       const code = `${globals.join("")}${tell}${script}`.replaceAll("</script", "<\\/script");
-      pages.set(path, `<!doctype html><meta charset="utf-8"><script>${code}</script>`);
+      pages.set(path, `<!doctype html><meta charset="utf-8"><body>${body}<script>${code}</script>`);
       const { promise, resolve, reject } = Promise.withResolvers<string>();
       told.set(path, resolve);
       const timer = setTimeout(() => reject(new Error(`the page told nothing within ${limitMs} ms`)), limitMs);

@@ -8,10 +8,26 @@ export interface Finished {
 
 const limitMs = 15_000;
 
+/** Where a program runs, and what it finds in its environment besides what this process has. */
+export interface Surroundings {
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
 /** Runs a program to its end, at most 15 s long. */
-export function run(program: string, words: readonly string[], input: string | Uint8Array = ""): Promise<Finished> {
+export function run(
+  program: string,
+  words: readonly string[],
+  input: string | Uint8Array = "",
+  { cwd, env }: Surroundings = {},
+): Promise<Finished> {
   const { promise, resolve, reject } = Promise.withResolvers<Finished>();
-  const child = spawn(program, words, { timeout: limitMs, killSignal: "SIGKILL" });
+  const child = spawn(program, words, {
+    cwd,
+    env: { ...process.env, ...env },
+    timeout: limitMs,
+    killSignal: "SIGKILL",
+  });
   const stdout: Buffer[] = [];
   let stderr = "";
   child.stdout.on("data", (bytes: Buffer) => stdout.push(bytes));
