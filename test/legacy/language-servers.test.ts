@@ -124,6 +124,11 @@ test("TypeScript and Python: what is where, and what is wrong", { timeout: 120_0
   await context.test("paths outside, missing ones, places that are not there", async () => {
     await writeFile(join(folder, "secret.ts"), "export const secret = 1;\n");
     await symlink(join(folder, "secret.ts"), join(workspace, "link.ts"));
+    await write("src/leak.ts", 'import { secret } from "../../secret";\nexport const told = secret;\n');
+    const leak = await call("LspHover", { file_path: "src/leak.ts", line: 0, column: 10 });
+    assert.doesNotMatch(String(leak["content"]), /: 1|= 1/, "what an import names outside is not read either");
+    const wrong = messages(await call("LspDiagnostics", { file_path: "src/leak.ts" }));
+    assert.match(String(wrong[0]), /Cannot find module/);
     const outside = ["../secret.ts", join(folder, "secret.ts"), "link.ts", "/etc/hosts.ts"];
     for (const file_path of outside)
       await refused(call("LspHover", { file_path }), status.INVALID_ARGUMENT, /file_path: .* is outside/);
@@ -161,7 +166,10 @@ test("a server that misbehaves is told of in a sentence", { timeout: 60_000 }, a
   const fake = fileURLToPath(new URL("fake-language-server.ts", import.meta.url));
   await writeFile(join(folder, "clangd"), `#!/bin/sh\nexec "${process.execPath}" "${fake}"\n`, { mode: 0o755 });
   await writeFile(join(folder, "gopls"), "#!/bin/sh\necho no luck >&2\nexit 3\n", { mode: 0o755 });
-  const { call, write, app } = await startedApp(context, { env: { PATH: `${folder}:/usr/bin:/bin` } });
+  const { call, write, app } = await startedApp(context, {
+    env: { PATH: `${folder}:/usr/bin:/bin` },
+    flags: { sandbox_readable: fileURLToPath(new URL("../..", import.meta.url)) },
+  });
 
   await refused(call("StartLspServer", { language: "cobol" }), status.UNIMPLEMENTED, /cobol.*typescript, python/);
   await refused(call("StartLspServer", { language: "" }), status.INVALID_ARGUMENT, /language/);

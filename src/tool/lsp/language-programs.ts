@@ -104,6 +104,8 @@ export interface LanguageProgram {
   readonly args: readonly string[];
   /** Of the package it was found in; empty where it was not found in one. */
   readonly version: string;
+  /** Where it and what it is made of lie, absolute and without links. */
+  readonly readable: readonly string[];
   /** What it is to be told when it is greeted. */
   readonly initializationOptions?: Readonly<Record<string, unknown>>;
 }
@@ -121,14 +123,19 @@ export function findLanguageProgram(
 ): LanguageProgram | undefined {
   const found = inPath(language.program, path, root) ?? inPackage(language);
   if (found === undefined) return undefined;
-  const { program, version } = found;
+  const { program, version, script } = found;
   const args = [...found.args, ...language.args];
-  if (language.diagnosesBy !== "tsserver") return { program, args, version };
-  const tsserver = tsserverFor(found.script);
+  const readable = [...new Set([dirname(program), homeOf(script)])];
+  if (language.diagnosesBy !== "tsserver") return { program, args, version, readable };
+  const tsserver = tsserverFor(script);
   if (tsserver === undefined) return undefined;
   // Told where the compiler is, it does not take the one of the folder it looks at. A second compiler, which knows one file
   // only, would answer while the first still reads the project.
-  return { program, args, version, initializationOptions: { tsserver: { path: tsserver, useSyntaxServer: "never" } } };
+  return {
+    ...{ program, args, version },
+    readable: [...readable, homeOf(tsserver)],
+    initializationOptions: { tsserver: { path: tsserver, useSyntaxServer: "never" } },
+  };
 }
 
 interface Found {
@@ -170,12 +177,17 @@ function tsserverFor(script: string): string | undefined {
   for (const from of [script, import.meta.url]) {
     try {
       const file = createRequire(from).resolve("typescript/lib/tsserver.js");
-      if (existsSync(file)) return file;
+      if (existsSync(file)) return realpathSync(file);
     } catch {
       // It is not there.
     }
   }
   return undefined;
+}
+
+/** A package needs those beside it; any other program lies where its parts do. */
+function homeOf(script: string): string {
+  return /^.*?\/node_modules(?=\/)/.exec(script)?.[0] ?? dirname(script);
 }
 
 function isWithin(folder: string, path: string): boolean {

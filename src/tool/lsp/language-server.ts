@@ -181,7 +181,8 @@ export class LanguageServer {
   }
 
   /**
-   * Starts the program within the sandbox, without network and without the right to change anything, and greets it.
+   * Starts the program within the sandbox, without network and without the right to change anything, and greets it. It reads
+   * its own files, those of the system and those below its root.
    * @throws {AgentError} `failed_precondition` when it can't be started or ends at once, `deadline` when it says nothing; the
    * signal's reason.
    */
@@ -195,7 +196,8 @@ export class LanguageServer {
         cwd: root,
         env: {},
         stdin: "pipe",
-        access: { writable: [], readable: [root], readsEverything: true, network: false },
+        // What it can read, it can be made to tell: a file may import whatever its writer names.
+        access: { writable: [], readable: [root, ...program.readable], network: false },
       })
       .catch((error: unknown) => {
         if (!(error instanceof SandboxUnavailableError || error instanceof ProgramRefusedError)) throw error;
