@@ -203,9 +203,10 @@ class ChinesePhrase {
         for (let step = 1; step <= (to - from + 7) % 7; step++) days.push((from + step) % 7);
         continue;
       }
+      // A numeral before 点 is an hour.
       const next =
-        this.#take(new RegExp(`^${separator}每?${week}?([${weekdayNames}])(?![点十一二三四五六七八九]*[点时])`)) ??
-        this.#take(new RegExp(`^([${weekdayNames}])(?![点十一二三四五六七八九]*[点时])`));
+        this.#take(new RegExp(`^${separator}每?个?${week}([${weekdayNames}])(?!点|时)`)) ??
+        this.#take(new RegExp(`^${separator}?([${weekdayNames}])(?![十一二三四五六七八九]*[点时])`));
       if (next === undefined) return { weekdays: days };
       days.push(weekdayOf(next[1] ?? ""));
     }

@@ -21,19 +21,21 @@ export interface RunLog {
   /** Why the command failed; empty where it did not. */
   readonly error: string;
   readonly isDone: boolean;
+  /** Why somebody has to approve it before it goes on; empty where nobody has. */
+  readonly waitsFor: string;
   readonly startedMs: number | undefined;
   /** Absent while it goes on. */
   readonly ended?: { readonly event: Ended; readonly atMs: number };
 }
 
-const nothing: RunLog = { stdout: "", stderr: "", error: "", isDone: false, startedMs: undefined };
+const nothing: RunLog = { stdout: "", stderr: "", error: "", isDone: false, waitsFor: "", startedMs: undefined };
 
 /** A run whose outputs are kept; more of each is left out of what is read. */
 const keptCharacters = 512 * 1024;
 
 /**
  * Reads the log of a run; one whose session is gone says nothing.
- * @param follow aborted when there was enough waiting for its end; absent for no waiting
+ * @param follow waits for the end, or until somebody is asked, unless it is aborted before; absent for no waiting
  */
 export async function readRun(
   sessions: Sessions,
@@ -45,6 +47,7 @@ export async function readRun(
   let lasting = "";
   let error = "";
   let isDone = false;
+  let waitsFor = "";
   let startedMs: number | undefined;
   let ended: RunLog["ended"];
   try {
@@ -62,7 +65,11 @@ export async function readRun(
             isDone = true;
             lasting = outputFrom(event.output ?? "null");
           } else if (event.state === "failed") error = event.error?.message ?? event.reason ?? "";
-        } else if (event.type === "turn-finished") {
+        } else if (event.type === "request-opened") {
+          waitsFor = event.request.explanation;
+          if (follow !== undefined) break reading;
+        } else if (event.type === "request-resolved") waitsFor = "";
+        else if (event.type === "turn-finished") {
           ended = { event, atMs: timeMs };
           break reading;
         }
@@ -73,7 +80,7 @@ export async function readRun(
   }
   // The pieces that an output came in are removed some days after the end; what the step gave stays.
   const stdout = output.stdout === "" && output.stderr === "" ? lasting : output.stdout;
-  return { ...output, stdout, error, isDone, startedMs, ...(ended === undefined ? {} : { ended }) };
+  return { ...output, stdout, error, isDone, waitsFor, startedMs, ...(ended === undefined ? {} : { ended }) };
 }
 
 /**
@@ -82,9 +89,9 @@ export async function readRun(
  * @param limitBytes most of each output; the middle of a longer one is left out
  */
 export function executionFrom(run: RunView, log: RunLog = nothing, limitBytes: number): CronExecution {
-  const { runId, scheduleId, state } = run;
-  const startedMs = run.startedMs ?? log.startedMs ?? run.scheduledMs;
-  const endedMs = run.endedMs ?? log.ended?.atMs;
+  const { runId, scheduleId } = run;
+  const startedMs = log.startedMs ?? run.startedMs ?? run.scheduledMs;
+  const endedMs = log.ended?.atMs ?? run.endedMs;
   const { status, error, exitCode } = outcomeOf(run, log);
   return create(CronExecutionSchema, {
     ...{ id: runId, jobId: scheduleId, status },
@@ -95,16 +102,17 @@ export function executionFrom(run: RunView, log: RunLog = nothing, limitBytes: n
     ...(exitCode === undefined ? {} : { exitCode }),
     stdout: boundedText(log.stdout, limitBytes).text,
     stderr: boundedText(log.stderr, limitBytes).text,
-    ...(error === "" ? {} : { error: state === "deleted" ? "its session was deleted, and its log with it" : error }),
+    ...(error === "" ? {} : { error }),
   });
 }
 
 function outcomeOf(run: RunView, log: RunLog) {
   const { UNKNOWN, SUCCESS, FAILED, TIMEOUT, CANCELLED } = CronExecutionStatus;
   if (run.state === "skipped") return { status: CANCELLED, error: `not run: ${run.error?.message ?? "skipped"}` };
-  if (run.state === "deleted") return { status: UNKNOWN, error: "deleted" };
+  if (run.state === "deleted") return { status: UNKNOWN, error: "its session was deleted, and its log with it" };
   const finishReason = log.ended?.event.finishReason ?? run.finishReason;
-  if (finishReason === undefined) return { status: UNKNOWN, error: "" };
+  if (finishReason === undefined)
+    return { status: UNKNOWN, error: log.waitsFor === "" ? "" : `it waits for an approval: ${log.waitsFor}` };
   if (finishReason === "cancelled") return { status: CANCELLED, error: "the run was cancelled" };
   if (log.isDone) return { status: SUCCESS, error: "", exitCode: 0 };
   const error = log.error === "" ? (log.ended?.event.error?.message ?? run.error?.message ?? "it failed") : log.error;

@@ -189,7 +189,7 @@ export function cronHandlers({ schedules, sessions, environment, sandbox, admin,
       return { executions };
     },
 
-    /** Answers when the run has ended, or with a run that goes on where that takes too long. */
+    /** Answers when the run has ended, or with a run that goes on where that takes too long or somebody is asked. */
     async runCronJob({ id }, context) {
       admin(context);
       checkSandbox();
@@ -199,7 +199,8 @@ export function cronHandlers({ schedules, sessions, environment, sandbox, admin,
       const log = await readRun(sessions, theCaller, run, AbortSignal.any([limit, context.signal]));
       const execution = executionFrom(run, log, outputBytes);
       if (log.ended !== undefined) return { success: true, execution };
-      const error = "the run goes on; its end will be in the history of the job";
+      const why = execution.error ?? "it takes longer than its command may";
+      const error = `the run has not ended: ${why}; its end will be in the history of the job`;
       return { success: false, execution, error };
     },
 
