@@ -22,14 +22,23 @@ const script = `
 - when: { text: file }
   text: Let me look.
   tool_calls: [{ name: read_file, arguments: { path: README.md } }]
-- when: { text: count to }
-  text: "{}"
-  chunk: 1
+- when: { text: bad line }
+  text: abcdefgh
+  chunk: 4
+  cut_after: 1
+  once: true
+- when: { text: bad line }
+  text: abcdefgh
+- when: { text: broken line }
+  text: abcdefgh
+  chunk: 4
+  cut_after: 1
 - when: { text: bad luck }
   error: { status: 400, message: no such luck, type: invalid_request_error }
 - when: { text: slow }
-  text: never said
-  first_delay_ms: 600000
+  text: begun and never ended
+  chunk: 5
+  delay_ms: 600000
 - when: { text: a colour }
   text: '{"colour":"red"}'
 - when: { text: repeat }
@@ -239,29 +248,38 @@ test("the Responses API", { timeout: 30_000 }, async (context) => {
     await assert.rejects(client.responses.retrieve("resp_1"), { status: 404, code: "response_not_found" });
   });
 
-  await context.test("tells a stream that failed as a failed response, which can be asked for", async () => {
-    const stream = await client.responses.create({ model, input: "bad luck", stream: true }).catch((error) => error);
-    if (stream instanceof OpenAI.APIError) {
-      assert.equal(stream.status, 400);
-      return;
-    }
-    const events: Responses.ResponseStreamEvent[] = [];
-    for await (const event of stream) events.push(event);
-    const last = events.at(-1);
-    assert.ok(last?.type === "response.failed");
-    assert.equal(last.response.status, "failed");
-    assert.match(last.response.error?.message ?? "", /no such luck/);
-    assert.equal((await client.responses.retrieve(last.response.id)).status, "failed");
+  await context.test("streams an answer that was cut and asked for again as one", async () => {
+    const stream = client.responses.stream({ model, input: "a bad line" });
+    let streamed = "";
+    stream.on("response.output_text.delta", ({ delta }) => {
+      streamed += delta;
+    });
+    assert.equal((await stream.finalResponse()).output_text, "abcdefgh");
+    assert.equal(streamed, "abcdefgh");
   });
+
+  await context.test(
+    "tells a stream that fails amid its text as a failed response, which can be asked for",
+    async () => {
+      const events: Responses.ResponseStreamEvent[] = [];
+      const stream = await client.responses.create({ model, input: "a broken line", stream: true });
+      for await (const event of stream) events.push(event);
+      const last = events.at(-1);
+      assert.ok(last?.type === "response.failed");
+      assert.deepEqual([last.response.status, last.response.error?.code], ["failed", "server_error"]);
+      assert.match(last.response.error?.message ?? "", /broke the connection/);
+      const kept = await client.responses.retrieve(last.response.id);
+      assert.deepEqual([kept.status, kept.error], ["failed", last.response.error]);
+    },
+  );
 
   await context.test("a caller who hangs up leaves a kept turn running, which can be looked at", async () => {
     const abort = new AbortController();
     const stream = await client.responses.create({ model, input: "slow", stream: true }, { signal: abort.signal });
     let id = "";
     for await (const event of stream) {
-      if (event.type !== "response.created") continue;
-      id = event.response.id;
-      abort.abort();
+      if (event.type === "response.created") id = event.response.id;
+      if (event.type === "response.output_text.delta") abort.abort();
     }
     assert.equal((await client.responses.retrieve(id)).status, "in_progress");
   });
