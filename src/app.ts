@@ -33,7 +33,12 @@ import { Plans } from "./plan/plans.ts";
 import { planRunner } from "./plan/run-plan.ts";
 import type { ModelCatalog } from "./provider/model-catalog.ts";
 import type { ProviderRegistry, ResolvedModel } from "./provider/registry.ts";
+import { conversationRoutes } from "./rest/conversations.ts";
+import { countTokensRoute } from "./rest/count-tokens.ts";
+import { modelRoutes } from "./rest/models.ts";
+import { RestDoor } from "./rest/rest-door.ts";
 import { adminRight, originValues } from "./rpc/admin-right.ts";
+import { theCaller } from "./rpc/caller.ts";
 import { capabilityHandlers } from "./rpc/capabilities.ts";
 import { defaultStreamLimits } from "./rpc/chunk-stream.ts";
 import { errorInterceptor, type ReportFault } from "./rpc/error-interceptor.ts";
@@ -338,6 +343,33 @@ export async function startApp({
     for (const service of services) health.set(service.typeName, ServingStatus.SERVING);
     const interceptors = [errorInterceptor(reportFault)];
     const mcp = createMcpPath({ routes, interceptors, offerTools: config["mcp_server.tools"], report });
+    const { profiles } = environment;
+    const restMeans = { sessions, principal: theCaller, workspace: defaultWorkspace, newId };
+    const rest = new RestDoor({
+      ...restMeans,
+      routes: [
+        ...modelRoutes({
+          ...{ catalog, now },
+          providers: () => registry.list(),
+          profiles: [...profiles.keys()],
+          get defaultModel() {
+            return addedProviders.defaultModel;
+          },
+        }),
+        ...conversationRoutes(restMeans),
+        countTokensRoute({
+          resolveAll: registry.resolveAll,
+          countTokens: registry.countTokens,
+          functions: async () => (await functions.current(defaultWorkspace)).definitions,
+          ...{ profiles, systemPrompt: environment.systemPrompt },
+          get defaultModel() {
+            return addedProviders.defaultModel;
+          },
+        }),
+      ],
+      maxBodyBytes: config["limits.max_message_bytes"],
+      ...{ streamLimits, now, report },
+    });
     const server = await startServer({
       host: config.host,
       port: config.port,
@@ -353,6 +385,7 @@ export async function startApp({
       routes,
       connect: { interceptors, contextValues: originValues },
       paths: new Map([[mcpPath, mcp.handle]]),
+      doors: [rest],
       ...(grpcFastPath
         ? { grpcCalls: new Map([...encodedTurnCalls(turns, reportFault), ...encodedEventCalls(legacy, reportFault)]) }
         : {}),
