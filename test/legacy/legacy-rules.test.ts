@@ -51,7 +51,17 @@ describe("rules of the earlier service are read as ours", () => {
       );
     });
 
-  for (const text of ["", "two words", "Bash()", "Bash(", "Read(../x)", "Read(~/x)", "Bash($(x))", "WebFetch(x y)"])
+  for (const text of [
+    "",
+    "two words",
+    "Bash()",
+    "Bash(",
+    "Read(../x)",
+    "Read(~/x)",
+    "Bash($(x))",
+    "WebFetch(x y)",
+    "Read(\ud800)",
+  ])
     test(`${JSON.stringify(text)} is refused`, () => {
       const reading = rulesFromLegacy(text, "deny", known);
       assert.ok("fault" in reading, JSON.stringify(reading));

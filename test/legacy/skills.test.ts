@@ -90,6 +90,19 @@ describe("skills of the earlier service", { timeout: 20_000 }, () => {
     events.cancel();
   });
 
+  test("to load what was never unloaded says nothing of the session's permissions", async () => {
+    await client.call("LoadSkill", { session_id: "other", skill_name: "one" });
+    const { permissions } = await app.client.getSession({ sessionId: "other" });
+    assert.equal(permissions, undefined);
+  });
+
+  test("what is unloaded stays so when the session is configured anew", async () => {
+    await client.call("CreateSession", { session_id: "kept" });
+    await client.call("UnloadSkill", { session_id: "kept", skill_name: "one" });
+    await client.call("ConfigureSession", { session_id: "kept", config: { name: "new", auto_compact: true } });
+    assert.equal(await loaded("kept"), "false");
+  });
+
   for (const [name, rpc, request, code] of [
     ["a skill's text", "LoadSkill", { skill_name: "one", skill_content: skillText("one") }, status.UNIMPLEMENTED],
     ["a skill there is not", "LoadSkill", { skill_name: "none" }, status.NOT_FOUND],

@@ -99,6 +99,7 @@ export function legacyRuleFor(rule: string): string {
  * @returns rules, none for one that can allow nothing, or what is wrong with it as the end of a sentence
  */
 export function rulesFromLegacy(text: string, list: RuleList, known: readonly string[]): RuleReading {
+  if (!text.isWellFormed()) return { fault: "has half a surrogate pair" };
   const [, written, , pattern] = /^([\p{L}\p{N}_.:/*-]+)(\(([\s\S]*)\))?$/u.exec(text.trim()) ?? [];
   if (written === undefined)
     return { fault: ruleFault(text.trim()) ?? "is no rule; write it as Tool or Tool(pattern)" };

@@ -191,9 +191,15 @@ function withPolicies(
   const kept: Kept = { ...policies, added: lists, ownMode: own.mode, writtenMode: mode };
   const { approvalTimeoutMs: timeoutBefore, ...rest } = config;
   const timeoutMs = approvalTimeoutMs === undefined ? timeoutBefore : approvalTimeoutMs || undefined;
+  // Where nothing is said of them, the server's hold, or a profile's.
+  const isUnsaid =
+    config.permissions === undefined &&
+    mode === own.mode &&
+    !saysMode(policies) &&
+    ruleLists.every((list) => lists[list].length === 0);
   return {
     ...rest,
-    permissions,
+    ...(isUnsaid ? {} : { permissions }),
     ...(timeoutMs === undefined ? {} : { approvalTimeoutMs: timeoutMs }),
     metadata: { ...config.metadata, [policyMetadata]: JSON.stringify(kept) },
   };
@@ -206,6 +212,11 @@ function modeOf({ permissions, confirmation }: LegacyPolicies, own: PermissionMo
   const mode = enabled && byDefault !== undefined ? modes[byDefault] : own;
   const isLoose = mode === "bypass" || mode === "accept-edits";
   return confirmation?.enabled === true && isLoose ? "ask" : mode;
+}
+
+function saysMode({ permissions, confirmation }: LegacyPolicies): boolean {
+  const isByDefault = permissions?.enabled === true && permissions.byDefault !== undefined;
+  return isByDefault || confirmation?.enabled === true;
 }
 
 type Layer = "permissions" | "confirmation" | "skills";
