@@ -320,7 +320,8 @@ export async function startApp({
       router.service(ModelService, modelHandlers({ providers: registry.list, catalog, featuresOf, validate, now }));
       router.service(ToolService, toolHandlers(sessions, once, functions, stopping.signal));
       router.service(SkillService, skillHandlers(sessions, once, skills));
-      router.service(ScheduleService, scheduleHandlers(schedules, once, workspaceFrom, config["permissions.mode"]));
+      const scheduleCalls = scheduleHandlers(schedules, once, workspaceFrom, config["permissions.mode"], admin);
+      router.service(ScheduleService, scheduleCalls);
       router.service(McpService, mcpHandlers(mcpServers, once, admin));
       router.service(PlanService, {
         ...planHandlers(plans, once),

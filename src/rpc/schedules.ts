@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { ServiceImpl } from "@connectrpc/connect";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type CreateScheduleRequest,
   DeleteScheduleResponseSchema,
@@ -10,13 +10,14 @@ import {
   ScheduleSchema,
   ScheduleService,
 } from "../../gen/codeagent/v1/schedule_service_pb.ts";
-import { invalidField } from "../chat/error.ts";
+import { AgentError, invalidField } from "../chat/error.ts";
 import type { Schedule } from "../chat/schedule.ts";
 import type { PermissionMode } from "../chat/session-config.ts";
 import { turnErrorToProto } from "../convert/proto/error.ts";
 import { scheduleFromProto, scheduleToProto, within } from "../convert/proto/schedule.ts";
 import { usageToProto } from "../convert/proto/usage.ts";
 import type { RunView, Schedules, ScheduleView } from "../session/schedules.ts";
+import type { AdminRight } from "./admin-right.ts";
 import { theCaller } from "./caller.ts";
 import type { OnceCalls } from "./once.ts";
 import {
@@ -41,7 +42,17 @@ export function scheduleHandlers(
   workspaceFrom: (named: string) => Promise<string>,
   /** Of session templates whose permissions name no mode. */
   defaultMode: PermissionMode,
+  /** Asked for before a schedule of a command is run or changed: what it runs is run without asking. */
+  admin: AdminRight,
 ) {
+  const checkRight = async (scheduleId: string, context: HandlerContext): Promise<void> => {
+    const found = await schedules.get(theCaller, scheduleId).catch((error: unknown) => {
+      // What is unknown or can't be read is for the change itself to say.
+      if (error instanceof AgentError && (error.kind === "not_found" || error.kind === "data_loss")) return undefined;
+      throw error;
+    });
+    if (found?.schedule.command !== undefined) admin(context);
+  };
   const placed = async (schedule: Schedule): Promise<Schedule> => {
     const { target } = schedule;
     if (target.type === "session") return schedule;
@@ -74,27 +85,31 @@ export function scheduleHandlers(
         nextPageToken: page.more && last !== undefined ? pageTokenFor([last.createdMs, last.scheduleId]) : "",
       };
     },
-    pauseSchedule(request) {
-      return once.change(ScheduleService.method.pauseSchedule, request, async () =>
-        viewToProto(await schedules.pause(theCaller, scheduleIdFrom(request.scheduleId))),
-      );
+    pauseSchedule(request, context) {
+      return once.change(ScheduleService.method.pauseSchedule, request, async () => {
+        await checkRight(scheduleIdFrom(request.scheduleId), context);
+        return viewToProto(await schedules.pause(theCaller, scheduleIdFrom(request.scheduleId)));
+      });
     },
-    resumeSchedule(request) {
-      return once.change(ScheduleService.method.resumeSchedule, request, async () =>
-        viewToProto(await schedules.resume(theCaller, scheduleIdFrom(request.scheduleId))),
-      );
+    resumeSchedule(request, context) {
+      return once.change(ScheduleService.method.resumeSchedule, request, async () => {
+        await checkRight(scheduleIdFrom(request.scheduleId), context);
+        return viewToProto(await schedules.resume(theCaller, scheduleIdFrom(request.scheduleId)));
+      });
     },
-    deleteSchedule(request) {
+    deleteSchedule(request, context) {
       return once.change(ScheduleService.method.deleteSchedule, request, async (note) => {
+        await checkRight(scheduleIdFrom(request.scheduleId), context);
         const answer = create(DeleteScheduleResponseSchema);
         await schedules.delete(theCaller, scheduleIdFrom(request.scheduleId), note(answer));
         return answer;
       });
     },
-    runSchedule(request) {
-      return once.change(ScheduleService.method.runSchedule, request, async () =>
-        runToProto(await schedules.run(theCaller, scheduleIdFrom(request.scheduleId), request.requestId)),
-      );
+    runSchedule(request, context) {
+      return once.change(ScheduleService.method.runSchedule, request, async () => {
+        await checkRight(scheduleIdFrom(request.scheduleId), context);
+        return runToProto(await schedules.run(theCaller, scheduleIdFrom(request.scheduleId), request.requestId));
+      });
     },
     async listScheduleRuns(request) {
       const scheduleId = scheduleIdFrom(request.scheduleId);

@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { createClient } from "@connectrpc/connect";
+import { Code, createClient } from "@connectrpc/connect";
 import { status } from "@grpc/grpc-js";
 import { ScheduleService } from "../../gen/codeagent/v1/schedule_service_pb.ts";
 import { startTestApp } from "../support/test-app.ts";
@@ -297,16 +297,40 @@ describe("cron jobs of the earlier service", { timeout: 60_000 }, () => {
   });
 
   test("who may not administer the server makes, changes and runs nothing", async (context) => {
-    const closed = await startTestApp(context, { flags: { admin_api: "off" } });
+    const dataDir = await mkdtemp(join(tmpdir(), "codeagent-cron-"));
+    context.after(() => rm(dataDir, { recursive: true, force: true }));
+    const open = await startTestApp(context, { dataDir });
+    const { id } = job(
+      await legacyClients(context, open.app.url).L2.call("CreateCronJob", {
+        ...{ name: "made before", command: "touch ran.txt", schedule: "@daily" },
+      }),
+    );
+    await open.app.close(0);
+    const closed = await startTestApp(context, { dataDir, flags: { admin_api: "off" } });
     const caller = legacyClients(context, closed.app.url).L2;
     const requests: Readonly<Record<string, LegacyMessage>> = {
       CreateCronJob: { name: "x", command: "true", schedule: "@daily" },
-      ...{ UpdateCronJob: { id: "x" }, PauseCronJob: { id: "x" }, ResumeCronJob: { id: "x" } },
-      ...{ DeleteCronJob: { id: "x" }, RunCronJob: { id: "x" } },
+      ...{
+        UpdateCronJob: { id },
+        PauseCronJob: { id },
+        ResumeCronJob: { id },
+        DeleteCronJob: { id },
+        RunCronJob: { id },
+      },
     };
     for (const [rpc, request] of Object.entries(requests))
       await assert.rejects(caller.call(rpc, request), { code: status.PERMISSION_DENIED }, rpc);
-    assert.deepEqual({ ...(await caller.call("ListCronJobs")) }, { jobs: [] });
+    const schedules = createClient(ScheduleService, closed.transport);
+    const scheduleId = String(id);
+    for (const change of [
+      schedules.runSchedule({ scheduleId }),
+      schedules.pauseSchedule({ scheduleId }),
+      schedules.resumeSchedule({ scheduleId }),
+      schedules.deleteSchedule({ scheduleId }),
+    ])
+      await assert.rejects(change, { code: Code.PermissionDenied });
+    assert.equal(at(await caller.call("ListCronJobs"), "jobs.0.status"), "CRON_JOB_STATUS_ACTIVE");
+    assert.deepEqual({ ...(await caller.call("GetCronHistory", { id })) }, { executions: [] });
   });
 
   test("without a sandbox there are no cron jobs", async (context) => {
