@@ -188,7 +188,8 @@ export class SessionWorker {
       },
       noted: (folded) => ({ summary: encodeSummary(summaryOf(folded)), waitingSinceMs: waitingSince(folded) }),
       takeChanges: async (turnId) => {
-        if (!this.#mayHaveChanges) return;
+        // What another process has sent is heard of a little later than it counts.
+        if (!this.#mayHaveChanges && !this.#store.shared) return;
         this.#mayHaveChanges = false;
         await this.#takeChanges(session, turnId, await this.#store.readInbox(this.#sessionId));
       },

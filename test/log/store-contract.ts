@@ -271,6 +271,14 @@ export function storeContract(name: string, open: (context: TestContext) => Prom
       assert.deepEqual(await store.parkedSessions(10), parked);
       assert.deepEqual(await store.parkedSessions(1), parked.slice(0, 1));
 
+      await store.send(entry("two", "change", { kind: "change" }));
+      assert.deepEqual(await store.runnableSessions(10), ["two"]);
+      assert.deepEqual(
+        (await store.readInbox("two")).map(({ key, kind }) => [key, kind]),
+        [["change", "change"]],
+      );
+      assert.equal(await store.park("two", (await claimed(store, "two")).fence, 6000, ["change"]), false);
+
       await store.send(entry("one", "answer", { kind: "answer" }));
       assert.deepEqual(await store.runnableSessions(10), ["one"]);
       assert.deepEqual(

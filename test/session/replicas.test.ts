@@ -89,6 +89,28 @@ async function collected<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
 }
 
 describe("two servers over one PostgreSQL", { skip: noPostgres, timeout: 120_000 }, () => {
+  test("a session that one works on is paused at the other, and goes on there when the one is gone", async (context) => {
+    const { a, b, tools } = await replicas(context);
+    await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
+    const turn = a.client.generate({ sessionId: "one", messages: [user("tools")] }).catch(() => undefined);
+    await tools.a.began;
+    const pausing = await b.client.pauseSession({ sessionId: "one" });
+    assert.equal(pausing.session?.state, "running"); // what runs is finished
+    tools.a.letGo();
+    while ((await b.client.getSession({ sessionId: "one" })).state !== "paused") await wait(10);
+    await a.app.close(0);
+    await turn;
+    const { session } = await b.client.resumeSession({ sessionId: "one" });
+    assert.notEqual(session?.state, "paused");
+    const { events, finishReason } = await readTurn(b.client, "one");
+    assert.equal(finishReason, "stop");
+    const codes = events.flatMap(({ value }) =>
+      typeof value === "object" && value !== null && "code" in value ? value.code : [],
+    );
+    assert.deepEqual(codes, ["SESSION_PAUSED", "SESSION_RESUMED"]);
+    assert.deepEqual([tools.a.runs, tools.b.runs], [["a"], []]);
+  });
+
   test("a turn that one runs is read live at the other", async (context) => {
     const { a, b } = await replicas(context);
     await a.client.createSession({ sessionId: "one", permissions: { mode: "bypass" } });
