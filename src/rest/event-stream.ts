@@ -56,6 +56,7 @@ export async function writeEventStream(options: EventStreamOptions): Promise<boo
     ],
     keepAlive: () => ({ text: ping, begins: true, ends: false }),
     resync: () => nothing,
+    afterSlow: () => "read faster, or ask without a stream",
     notice: ({ message }) => ({ text: comment(message), begins: false, ends: false }),
   };
   let held = "";

@@ -25,6 +25,8 @@ export interface StreamFrames<Frame> {
   /** Events up to this one were pruned. */
   resync(prunedSeq: number): Frame;
   notice(notice: { readonly level: string; readonly code: string; readonly message: string }): Frame;
+  /** What to do after a stream was ended for reading too slowly; by default to come back with `after_seq`. */
+  afterSlow?(lastSeq: number): string;
 }
 
 /**
@@ -157,7 +159,8 @@ class ReaderPace<Frame> {
     const waiting = await this.#reading.waitingBytes(this.#lastSeq, slowReaderBytes + 1).catch(() => 0);
     if (waiting <= slowReaderBytes || taken !== this.#taken || this.#slow !== undefined) return;
     this.end();
-    this.#slow = slowReader(this.#limits, this.#lastSeq);
+    const whatToDo = this.#frames.afterSlow?.(this.#lastSeq) ?? `come back with after_seq ${this.#lastSeq}`;
+    this.#slow = slowReader(this.#limits, this.#lastSeq, whatToDo);
     this.#giveUp(this.#slow);
   }
 }
@@ -170,10 +173,10 @@ function slowReaderNotice({ slowReaderMs, slowReaderBytes }: StreamLimits) {
   };
 }
 
-function slowReader({ slowReaderMs, slowReaderBytes }: StreamLimits, lastSeq: number): AgentError {
+function slowReader({ slowReaderMs, slowReaderBytes }: StreamLimits, lastSeq: number, whatToDo: string): AgentError {
   return new AgentError(
     "unavailable",
-    `nothing was taken from this stream for ${slowReaderMs} ms while more than ${slowReaderBytes} bytes waited; come back with after_seq ${lastSeq}`,
+    `nothing was taken from this stream for ${slowReaderMs} ms while more than ${slowReaderBytes} bytes waited; ${whatToDo}`,
     { reason: "SLOW_READER", detail: { retryable: true }, metadata: { lastSeq: String(lastSeq) } },
   );
 }
