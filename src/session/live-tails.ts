@@ -51,7 +51,7 @@ export class LiveTails {
     const before = tail?.headSeq ?? 0;
     tail?.advanceTo(headSeq);
     // One that has heard of no event yet does not know which of them are new.
-    if (headSeq <= before) return;
+    if (before === 0 || headSeq <= before) return;
     for (const listener of this.#listeners) listener(sessionId, before);
   }
 
