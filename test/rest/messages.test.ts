@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { describe, type TestContext, test } from "node:test";
+import { after, describe, type TestContext, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { call, eventsThrough, says, text } from "../provider/answers.ts";
 import { type Answer, eventStream, jsonAnswer, key, startUpstream } from "../provider/upstream.ts";
@@ -18,6 +18,10 @@ const script = `
   thinking: I ask.
   text: Let me see.
   tool_calls: [{ name: get_weather, arguments: { city: Oslo } }]
+- when: { text: nothing but the JSON }
+  text: '{"a":1}'
+- when: { role: user, text: JSON }
+  text: no
 - when: { text: file }
   text: Let me look.
   tool_calls: [{ name: read_file, arguments: { path: README.md } }]
@@ -33,10 +37,8 @@ function clientOf(url: string): Anthropic {
   return new Anthropic({ baseURL: url, apiKey: "unused", maxRetries: 0, timeout: 20_000 });
 }
 
-async function startScripted(context: Pick<TestContext, "after">) {
-  const { app } = await startTestApp(context, { script });
-  return { app, client: clientOf(app.url) };
-}
+const scripted = await startTestApp({ after: (close) => after(close as () => Promise<void>) }, { script });
+const client = clientOf(scripted.app.url);
 
 /** The service before one fake upstream that speaks Anthropic's format. */
 async function startBefore(context: TestContext, planned: readonly Answer[]) {
@@ -53,8 +55,7 @@ function textsOf({ content }: Anthropic.Message): string[] {
 }
 
 describe("a turn", { timeout: 30_000 }, () => {
-  test("is answered with one message", async (context) => {
-    const { client } = await startScripted(context);
+  test("is answered with one message", async () => {
     const message = await client.messages.create({ ...short, messages: [said("hi")] });
     assert.match(message.id, /^msg_/);
     assert.deepEqual(
@@ -66,8 +67,7 @@ describe("a turn", { timeout: 30_000 }, () => {
     assert.deepEqual([input_tokens, cache_read_input_tokens, output_tokens], [12, 8, 5]);
   });
 
-  test("is streamed under the vendor's names of events", async (context) => {
-    const { app, client } = await startScripted(context);
+  test("is streamed under the vendor's names of events", async () => {
     const stream = client.messages.stream({ ...short, messages: [said("hi")] });
     let streamed = "";
     stream.on("text", (piece) => {
@@ -78,7 +78,7 @@ describe("a turn", { timeout: 30_000 }, () => {
     assert.deepEqual(textsOf(message), ["hello"]);
     assert.equal(message.stop_reason, "end_turn");
 
-    const response = await fetch(`${app.url}/v1/messages?beta=true`, {
+    const response = await fetch(`${scripted.app.url}/v1/messages?beta=true`, {
       method: "POST",
       headers: { "content-type": "application/json", "anthropic-version": "2023-06-01" },
       body: JSON.stringify({ ...short, messages: [said("hi")], stream: true }),
@@ -103,8 +103,7 @@ describe("a turn", { timeout: 30_000 }, () => {
     }
   });
 
-  test("runs the server's tools, and remembers in the next one what they said", async (context) => {
-    const { client } = await startScripted(context);
+  test("runs the server's tools, and remembers in the next one what they said", async () => {
     const first = said("read the file");
     const message = await client.messages.create({ ...short, messages: [first] });
     assert.deepEqual(textsOf(message), ["Let me look.", "It is a sample."]);
@@ -117,8 +116,7 @@ describe("a turn", { timeout: 30_000 }, () => {
     assert.deepEqual(textsOf(again), ["hello"]);
   });
 
-  test("ends with the client's calls, and goes on with their results", async (context) => {
-    const { client } = await startScripted(context);
+  test("ends with the client's calls, and goes on with their results", async () => {
     const question = said("how is the weather?");
     const tools = [weather];
     const stream = client.messages.stream({ ...short, tools, messages: [question] });
@@ -135,6 +133,36 @@ describe("a turn", { timeout: 30_000 }, () => {
     const answer = await client.messages.create({ ...short, tools, messages });
     assert.deepEqual(textsOf(answer), ["It is sunny."]);
   });
+});
+
+test("a session that a header names keeps the turn, and takes of the conversation what is new", async () => {
+  const inSession = { headers: { "x-session-id": "kept" } };
+  const first = said("read the file");
+  const message = await client.messages.create({ ...short, messages: [first] }, inSession);
+  assert.deepEqual(
+    message.content.map(({ type }) => type),
+    ["text", "text"],
+  );
+  const messages = [first, { role: "assistant", content: message.content } as const, said("thanks")];
+  await client.messages.create({ ...short, messages }, inSession);
+  const history = await scripted.client.listMessages({ sessionId: "kept" });
+  assert.deepEqual(
+    history.messages.map(({ role }) => role),
+    ["user", "assistant", "tool", "assistant", "user", "assistant"],
+  );
+});
+
+test("an answer in JSON is the only text", async () => {
+  const schema = {
+    type: "object",
+    properties: { a: { type: "number" } },
+    required: ["a"],
+    additionalProperties: false,
+  };
+  const message = await client.messages
+    .stream({ ...short, messages: [said("JSON")], output_config: { format: { type: "json_schema", schema } } })
+    .finalMessage();
+  assert.deepEqual(textsOf(message), ['{"a":1}']);
 });
 
 test("thinking and what came between go back to whoever wrote them, byte for byte", {
@@ -247,8 +275,7 @@ describe("before a provider of the same format", { timeout: 30_000 }, () => {
   });
 });
 
-test("tokens that nobody counts are estimated", async (context) => {
-  const { client } = await startScripted(context);
+test("tokens that nobody counts are estimated", async () => {
   const { data, response } = await client.messages
     .countTokens({ model: "scripted/test", messages: [said("hi")] })
     .withResponse();
@@ -288,8 +315,7 @@ describe("errors are the vendor's", { timeout: 30_000 }, () => {
   ];
   for (const { name, params, error, type, words } of refused) {
     for (const stream of [false, true]) {
-      test(`${name}${stream ? ", of a stream" : ""}`, async (context) => {
-        const { client } = await startScripted(context);
+      test(`${name}${stream ? ", of a stream" : ""}`, async () => {
         const body = { ...short, messages: [said("hi")], stream, ...params };
         await assert.rejects(
           client.messages.create(body as Anthropic.MessageCreateParams),
