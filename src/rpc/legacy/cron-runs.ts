@@ -66,7 +66,7 @@ export async function readRun(
             lasting = outputFrom(event.output ?? "null");
           } else if (event.state === "failed") error = event.error?.message ?? event.reason ?? "";
         } else if (event.type === "request-opened") {
-          waitsFor = event.request.explanation;
+          waitsFor = event.request.explanation ?? event.request.title;
           if (follow !== undefined) break reading;
         } else if (event.type === "request-resolved") waitsFor = "";
         else if (event.type === "turn-finished") {
