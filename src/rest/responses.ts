@@ -55,9 +55,12 @@ function errorFrame(error: AgentError, sequence_number: number): SseFrame {
 
 /** Names of what requests become, where the Responses API has others. */
 const fieldNames = [
+  ["options.response_format.json_schema", "text.format"],
+  ["options.response_format", "text.format"],
   ["options.responseFormat", "text.format"],
   ["options.thinking", "reasoning"],
   ["options.maxTokens", "max_output_tokens"],
+  ["options.max_tokens", "max_output_tokens"],
   ["options.toolChoice", "tool_choice"],
 ] as const;
 

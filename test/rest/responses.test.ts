@@ -236,11 +236,15 @@ test("the Responses API", { timeout: 30_000 }, async (context) => {
       ],
       [
         { model, input: "hi", previous_response_id: "resp_1" },
-        { status: 400, param: "previous_response_id", code: "previous_response_not_found" },
+        { status: 404, param: "previous_response_id", code: "previous_response_not_found" },
       ],
       [
         { model, input: "bad luck" },
         { status: 400, type: "invalid_request_error" },
+      ],
+      [
+        { model, input: "hi", text: { format: { type: "json_schema", name: "n", schema: { type: 7 } } } },
+        { status: 400, param: "text.format.schema" },
       ],
       [{ model, input: "hi", conversation: "conv_none" }, { status: 404 }],
     ];

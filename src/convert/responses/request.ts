@@ -67,7 +67,8 @@ export interface ResponsesRequest {
  * `service_tier`, `prompt_cache_*`, `truncation` and `context_management` (histories are compacted when they grow too
  * long), `stream_options`, `text.verbosity`, `moderation`, `access_programs`, `image`, `reasoning.context` and `.mode`,
  * other words in `include`, and unknown fields.
- * @throws {AgentError} `invalid_request` with the path of the field that is wrong, as in `tools[0].name`.
+ * @throws {AgentError} `invalid_request` with the path of the field that is wrong, as in `tools[0].name`; `not_found` for a
+ *   `previous_response_id` that this server never gave.
  */
 export function turnRequestFromResponses(params: unknown): ResponsesRequest {
   const fields = readObject(params, "request");
@@ -161,7 +162,7 @@ function bindingFrom(fields: JsonObject): ResponsesBinding | undefined {
 function unknownPrevious(responseId: string): AgentError {
   const field = "previous_response_id";
   const description = `${quoted(responseId)} is the id of no response of this server`;
-  return new AgentError("invalid_request", `${field}: ${description}`, {
+  return new AgentError("not_found", `${field}: ${description}`, {
     reason: "PREVIOUS_RESPONSE_NOT_FOUND",
     fieldViolations: [{ field, description }],
   });
