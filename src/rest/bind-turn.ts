@@ -10,7 +10,7 @@ import type { AdmittedTurn, Principal, Sessions } from "../session/sessions.ts";
 import type { RestTurn } from "./rest-api.ts";
 
 export interface BinderOptions {
-  readonly sessions: Sessions;
+  readonly sessions: Pick<Sessions, "startTurn" | "create" | "fork" | "knowsTurn" | "turnEnd">;
   readonly principal: Principal;
   /** Of the sessions that are made. */
   readonly workspace: string;

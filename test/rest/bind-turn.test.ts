@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type OpenAI from "openai";
 import { responseId } from "../../src/convert/responses/response-id.ts";
+import { TurnBinder } from "../../src/rest/bind-turn.ts";
 import { startRestApp } from "./rest-app.ts";
 
 const settings = `
@@ -27,16 +28,23 @@ test("turns begin in the sessions their requests name", async (context) => {
   const historyOf = async (sessionId: string) =>
     (await client.listMessages({ sessionId })).messages.map(({ contentType }) => contentType.value).join(", ");
 
-  await context.test("asked twice at once after one answer, one goes on there and the other in a fork", async () => {
-    const first = await ask("one");
-    const previous_response_id = first.data.id;
-    const both = await Promise.all(["two", "three"].map((text) => ask(text, { previous_response_id })));
-    const [here, there] = both.map(sessionOf).sort((id) => (id === sessionOf(first) ? -1 : 1));
-    assert.equal(here, sessionOf(first));
-    assert.notEqual(there, here);
-    const histories = await Promise.all([historyOf(here ?? ""), historyOf(there ?? "")]);
-    assert.deepEqual(histories.toSorted(), ["one, answered, three, answered", "one, answered, two, answered"]);
-  });
+  await context.test(
+    "asked several times at once after one answer, one goes on there and the others in forks",
+    async () => {
+      const first = await ask("one");
+      const previous_response_id = first.data.id;
+      const texts = ["a", "b", "c", "d", "e", "f"];
+      const all = await Promise.all(texts.map((text) => ask(text, { previous_response_id })));
+      const sessions = all.map(sessionOf);
+      assert.equal(new Set(sessions).size, texts.length);
+      assert.ok(sessions.includes(sessionOf(first)));
+      const histories = await Promise.all(sessions.map(historyOf));
+      assert.deepEqual(
+        histories,
+        texts.map((text) => `one, answered, ${text}, answered`),
+      );
+    },
+  );
 
   await context.test("asked again under one key, a turn after an answer is joined, there or in its fork", async () => {
     const first = await ask("one", {}, "kept");
@@ -79,3 +87,48 @@ test("turns begin in the sessions their requests name", async (context) => {
     assert.deepEqual(data[0], { id: "reviewer", object: "model", created: 0, owned_by: "codeagent" });
   });
 });
+
+test("what is asked at once after one answer looks one after the other at whether it is the last", async () => {
+  let isLast = true;
+  const begun: string[] = [];
+  const unplanned = async () => assert.fail("not planned");
+  const sessions = {
+    create: unplanned,
+    knowsTurn: unplanned,
+    async turnEnd() {
+      const seen = { seq: 5, isLast };
+      await new Promise((resolve) => setImmediate(resolve));
+      return seen;
+    },
+    async startTurn(_: unknown, { sessionId }: { readonly sessionId: string }) {
+      begun.push(sessionId);
+      isLast = false;
+      const waitingBytes = async () => 0;
+      return { sessionId, turnId: "t", queued: false, headSeq: 0, earliestSeq: 0, read: noRecords, waitingBytes };
+    },
+    async fork() {
+      return { ...view, sessionId: "forked" };
+    },
+  };
+  const binder = new TurnBinder({ sessions, principal: { tenant: "", name: "" }, workspace: "" });
+  const request = { sessionId: "", messages: [], model: "", options: {}, tools: [], requestId: "" };
+  const binding = { type: "response", responseId: responseId("first", "turn_1") } as const;
+  const answer = () => assert.fail("not planned");
+  const asked = { request, stream: false, binding, answer };
+  await Promise.all([1, 2, 3].map(() => binder.start(asked, {}, "responses")));
+  assert.deepEqual(begun, ["first", "forked", "forked"]);
+});
+
+async function* noRecords() {}
+
+const view = {
+  config: { title: "", workspace: "", model: "", systemPrompt: "", initialMessages: [], metadata: {} },
+  state: "idle",
+  summary: { messageCount: 0, ranMs: 0, currentTurnId: "", requests: [] },
+  headSeq: 0,
+  parentId: "",
+  parentSeq: 0,
+  waitingTurns: 0,
+  createdMs: 0,
+  updatedMs: 0,
+} as const;

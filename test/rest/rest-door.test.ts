@@ -70,6 +70,8 @@ test("what the door takes and refuses", async (context) => {
     const body = await response.json();
     assert.deepEqual([response.status, body.type, body.error.type], [405, "error", "invalid_request_error"]);
     assert.ok(response.headers.get("request-id"));
+    const large = await post(`${url}/v1/messages`, " ".repeat(100_001));
+    assert.deepEqual([large.status, (await large.json()).error.type], [413, "request_too_large"]);
   });
 
   const compressed = { gzip: gzipSync, br: brotliCompressSync, deflate: deflateSync };
