@@ -92,6 +92,7 @@ export class Approvals {
 
   async #answer(request: PendingRequest, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
+    if (request.kind === "client_tool") return; // for the client that runs such calls
     const { requestId, sessionId } = request;
     const isQuestion = request.kind === "question";
     const answer = isQuestion ? await this.#ask(request, signal) : await this.#decide(request, signal);

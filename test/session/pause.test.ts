@@ -209,3 +209,16 @@ describe("a paused session", { timeout: limitMs }, () => {
     assert.equal((await client.getSession({ sessionId })).state, "paused");
   });
 });
+
+test("a fork is paused where its parent was, and not by what came later", { timeout: limitMs }, async (context) => {
+  const { client } = await startTestApp(context, { script });
+  const { sessionId } = await client.createSession({});
+  await client.generate({ sessionId, messages: [user("hi")] });
+  const { session } = await client.pauseSession({ sessionId });
+  const headSeq = session?.headSeq ?? 0n;
+  assert.equal((await client.forkSession({ sessionId })).state, "idle");
+  const fork = await client.forkSession({ sessionId, throughSeq: headSeq });
+  assert.equal(fork.state, "paused");
+  assert.equal((await client.resumeSession({ sessionId: fork.sessionId })).session?.state, "idle");
+  assert.equal((await client.getSession({ sessionId })).state, "paused");
+});

@@ -8263,7 +8263,7 @@ export const CodeAgentService: GenService<{
    * Pauses a session: what runs in it is finished, then no model call and no tool begins, and turns wait, until it is
    * resumed; over restarts too. Turns can be cancelled and requests answered meanwhile. A session of which a task or a plan
    * was handed over is another one, and not paused with it. It answers when the session is paused, or, where something
-   * runs that has to be finished first, at once.
+   * runs that has to be finished first, at once. A fork is paused where its parent was.
    *
    * @generated from rpc codeagent.v1.CodeAgentService.PauseSession
    */
