@@ -39,15 +39,21 @@ const leastWaitMs = 10;
 const pageSchedules = 100;
 /** Each run takes all of it, and `all` makes many runs at once. */
 const maxScheduleBytes = 256 * 1024;
+/** Of how many runs of a command the sessions are kept. */
+const usualKeptSessions = 200;
+/** How many older ones are looked at after a run. */
+const runsForgotten = 20;
 /** How often a change is tried that others got in the way of. */
 const updateAttempts = 4;
 
 export interface SchedulesOptions {
   readonly store: Store;
   readonly environment: Pick<TurnEnvironment, "profiles" | "now" | "newId" | "report" | "limits">;
-  readonly sessions: Sessions;
+  readonly sessions: Pick<Sessions, "admit" | "checkPlacement" | "wake" | "delete">;
   /** The model asked where neither schedule nor session names one; empty for none. May be another one each time. */
   readonly defaultModel: string;
+  /** Of how many runs of a command the sessions are kept; default 200. */
+  readonly keptCommandSessions?: number;
 }
 
 /** A schedule as its readers see it. */
@@ -86,8 +92,8 @@ export interface RunView {
 export class Schedules {
   readonly #store: Store;
   readonly #environment: SchedulesOptions["environment"];
-  readonly #sessions: Sessions;
-  readonly #options: Pick<SchedulesOptions, "defaultModel">;
+  readonly #sessions: SchedulesOptions["sessions"];
+  readonly #options: Pick<SchedulesOptions, "defaultModel" | "keptCommandSessions">;
   #timer: NodeJS.Timeout | undefined;
   /** When the timer goes off, by our clock; or has to, once what runs now is done. */
   #wakeMs = Number.POSITIVE_INFINITY;
@@ -266,6 +272,7 @@ export class Schedules {
     if (done === "full")
       throw tooMany(`${run.command.waitingLimit} turns wait in session ${stored.sessionId} already`, "TURN_QUEUE_FULL");
     this.#sessions.wake(done.sessionId);
+    await this.#forgetOldRuns(stored);
     return runView(done);
   }
 
@@ -321,6 +328,7 @@ export class Schedules {
       const listed = await this.#store.fireSchedule({ tenant, scheduleId, seenMs, nextMs, runs, error: "", atMs });
       const begun = (listed ?? []).filter(({ skipped }) => skipped === undefined);
       for (const sessionId of new Set(begun.map((run) => run.sessionId))) this.#sessions.wake(sessionId);
+      await this.#forgetOldRuns(stored);
       return begun.length;
     } catch (error) {
       // What no waiting mends is not to keep the others from running.
@@ -330,6 +338,22 @@ export class Schedules {
       const broken = { nextMs: undefined, runs: [], error: error.message };
       await this.#store.fireSchedule({ tenant, scheduleId, seenMs, atMs, ...broken });
       return 0;
+    }
+  }
+
+  /** Nobody talks in the sessions of commands: those of runs that are long over are removed, a few at a time. */
+  async #forgetOldRuns({ tenant, principal, scheduleId, body, ...columns }: StoredSchedule): Promise<void> {
+    if (decodeSchedule(body, columns).command === undefined) return;
+    const { keptCommandSessions = usualKeptSessions } = this.#options;
+    try {
+      const kept = await this.#store.listScheduleRuns(tenant, scheduleId, undefined, keptCommandSessions);
+      const last = kept.at(-1);
+      if (last === undefined || kept.length < keptCommandSessions) return;
+      for (const run of await this.#store.listScheduleRuns(tenant, scheduleId, last.position, runsForgotten))
+        if (run.finished !== undefined && !run.lost)
+          await this.#sessions.delete({ tenant, name: principal }, run.sessionId);
+    } catch (error) {
+      this.#environment.report("warn", "sessions of old runs can't be removed now", { scheduleId, error });
     }
   }
 
