@@ -332,7 +332,7 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
     case "tools-changed":
       return;
     case "notice":
-      foldChange(state, event, record.timeMs);
+      foldChange(state, event, record);
       if (turn?.plan !== undefined) {
         const code = planEndingCodes.find((each) => each === event.code);
         if (code !== undefined) turn.plan.ending ??= { code, message: event.message };
@@ -354,7 +354,12 @@ export function foldRecord(state: SessionState, record: LogRecord): void {
 }
 
 /** What somebody changed at once. Time in which a turn can't go on counts as waiting. */
-function foldChange(state: SessionState, { code, todos }: Extract<LogEvent, { type: "notice" }>, timeMs: number): void {
+function foldChange(
+  state: SessionState,
+  { code, todos }: Extract<LogEvent, { type: "notice" }>,
+  { seq, timeMs }: LogRecord,
+): void {
+  if (state.turn === undefined) state.settledSeq = seq; // a fork takes it over
   if (code === todosSet && todos !== undefined) {
     state.todos = todos;
     state.hasUntoldTodos = true;

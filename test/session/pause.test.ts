@@ -216,8 +216,8 @@ test("a fork is paused where its parent was, and not by what came later", { time
   await client.generate({ sessionId, messages: [user("hi")] });
   const { session } = await client.pauseSession({ sessionId });
   const headSeq = session?.headSeq ?? 0n;
-  assert.equal((await client.forkSession({ sessionId })).state, "idle");
-  const fork = await client.forkSession({ sessionId, throughSeq: headSeq });
+  assert.equal((await client.forkSession({ sessionId, throughSeq: headSeq - 1n })).state, "idle");
+  const fork = await client.forkSession({ sessionId });
   assert.equal(fork.state, "paused");
   assert.equal((await client.resumeSession({ sessionId: fork.sessionId })).session?.state, "idle");
   assert.equal((await client.getSession({ sessionId })).state, "paused");
