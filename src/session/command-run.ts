@@ -4,9 +4,9 @@ import type { PermissionPolicy } from "../chat/session-config.ts";
 import { planVersionText } from "../convert/proto/plan.ts";
 
 /** The one step of the plan that runs a command. */
-export const commandStepId = "command";
+const commandStepId = "command";
 /** Its function. */
-export const commandFunction = "run_command";
+const commandFunction = "run_command";
 
 /** A command as the plan of a turn: one step, tried once, judged and walled in as every call of its function. */
 export function commandRun(scheduleId: string, { commandLine, timeoutMs }: ScheduledCommand, nowMs: number): PlanRun {

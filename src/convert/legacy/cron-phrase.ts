@@ -3,7 +3,7 @@ import { CronPhraseError, cronFromWish } from "./cron-wish.ts";
 import { readEnglish } from "./english-cron.ts";
 
 /** What a phrase is as five cron fields, or in a sentence why it is none. */
-export type CronPhrase = { readonly ok: true; readonly cron: string } | { readonly ok: false; readonly error: string };
+type CronPhrase = { readonly ok: true; readonly cron: string } | { readonly ok: false; readonly error: string };
 
 const maxCharacters = 200;
 

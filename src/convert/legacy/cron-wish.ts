@@ -5,7 +5,7 @@ export interface DayTime {
 }
 
 /** How often something recurs that is told without days or times. */
-export type Recurrence = "day" | "week" | "month" | "year";
+type Recurrence = "day" | "week" | "month" | "year";
 
 /** What a phrase says of when something is to run, whatever language it is in. What is left out it does not say. */
 export interface CronWish {

@@ -15,7 +15,7 @@ import { commandEnd } from "../../tool/run-command.ts";
 type Ended = Extract<LogEvent, { readonly type: "turn-finished" }>;
 
 /** What the log of a run says of it. */
-export interface RunLog {
+interface RunLog {
   readonly stdout: string;
   readonly stderr: string;
   /** Why the command failed; empty where it did not. */

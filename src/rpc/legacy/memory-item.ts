@@ -12,7 +12,7 @@ import type { NewMemory, StoredMemory } from "../../log/memory-store.ts";
 import { memoryTerms } from "./memory-terms.ts";
 
 /** How large a memory may be. */
-export const memoryLimits = {
+const memoryLimits = {
   contentBytes: 16 * 1024,
   tags: 50,
   tagCharacters: 100,
