@@ -183,7 +183,8 @@ test("the AI SDK", { timeout: 30_000 }, async (context) => {
       assert.ok(APICallError.isInstance(thrown[0]) && thrown[0].statusCode === status, String(thrown[0]));
     });
 
-  await context.test("leaving amid a stream ends the turn", async () => {
+  let ended: Promise<void> | undefined;
+  await context.test("a stream is left by a signal", async () => {
     const { left } = service.planEndless();
     const abort = new AbortController();
     const answer = streamText({ model: upstreamModel, prompt: "hi", abortSignal: abort.signal });
@@ -193,7 +194,7 @@ test("the AI SDK", { timeout: 30_000 }, async (context) => {
       if (part.type === "text-delta") abort.abort();
     }
     assert.equal(types.at(-1), "abort");
-    await left;
+    ended = left;
   });
 
   await context.test("a pause that a provider wants is waited for, and the question asked again", async () => {
@@ -213,4 +214,6 @@ test("the AI SDK", { timeout: 30_000 }, async (context) => {
       return true;
     });
   });
+
+  await context.test("the turn whose stream was left has ended", () => ended);
 });
