@@ -56,7 +56,16 @@ export function checkStrings<Schema extends DescMessage>(
   message: MessageShape<Schema>,
   path: string,
 ): void {
-  checkReflected(reflect(schema, message, false), path);
+  // Reflection knows the names of fields and takes its time: only a message that is at fault goes through it.
+  if (!isWellFormed(message)) checkReflected(reflect(schema, message, false), path);
+}
+
+/** Whether all strings and keys in a value are well formed. */
+function isWellFormed(value: unknown): boolean {
+  if (typeof value === "string") return value.isWellFormed();
+  if (typeof value !== "object" || value === null || value instanceof Uint8Array) return true;
+  for (const [key, item] of Object.entries(value)) if (!key.isWellFormed() || !isWellFormed(item)) return false;
+  return true;
 }
 
 function checkReflected(message: ReflectMessage, path: string): void {
