@@ -51,8 +51,10 @@ export class TurnBinder {
       const sessionId = sessionIdFrom(textOf(named), "x-session-id");
       return { turn: await this.#startInNamed({ ...request, sessionId, wholeHistory: true }), isKept: true };
     }
-    if (binding?.type === "session")
-      return { turn: await sessions.startTurn(principal, { ...request, sessionId: binding.sessionId }), isKept: true };
+    if (binding?.type === "session") {
+      const sessionId = sessionIdFrom(binding.sessionId, "conversation");
+      return { turn: await sessions.startTurn(principal, { ...request, sessionId }), isKept: true };
+    }
     if (binding?.type === "response")
       return { turn: await this.#startAfter(request, binding.responseId), isKept: true };
     if (asked.isKept !== true) return { turn: await sessions.startTurn(principal, request), isKept: false };

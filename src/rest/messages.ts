@@ -3,6 +3,7 @@ import { errorToAnthropic } from "../convert/anthropic/error.ts";
 import { anthropicAnswer } from "../convert/anthropic/event.ts";
 import { turnRequestFromAnthropic } from "../convert/anthropic/request.ts";
 import type { AnthropicStreamEvent } from "../convert/anthropic/response.ts";
+import { type FieldName, withFieldNames } from "./name-fields.ts";
 import type { RestApi, RestError, RestTurn, SseFrame } from "./rest-api.ts";
 
 /**
@@ -39,5 +40,18 @@ function frame(event: AnthropicStreamEvent): SseFrame {
 /** The vendor's clients try again by status, unless they are told whether it helps (`x-should-retry`). */
 function errorAnswer(error: AgentError): RestError {
   const helps = error.detail.retryable ?? (error.kind === "unavailable" || error.retryAfterMs !== undefined);
-  return { ...errorToAnthropic(error), headers: { "x-should-retry": String(helps) } };
+  return { ...errorToAnthropic(withFieldNames(error, fieldNames)), headers: { "x-should-retry": String(helps) } };
 }
+
+/** Names of what requests become, where this API has others. */
+const fieldNames: readonly FieldName[] = [
+  ["options.response_format.json_schema", "output_config.format"],
+  ["options.response_format", "output_config.format"],
+  ["options.responseFormat", "output_config.format"],
+  ["options.thinking.effort", "output_config.effort"],
+  ["options.thinking", "thinking"],
+  ["options.maxTokens", "max_tokens"],
+  ["options.toolChoice", "tool_choice"],
+  ["options.tool_choice", "tool_choice.name"],
+  ["options.", ""],
+];

@@ -2,6 +2,7 @@ import { AgentError } from "../chat/error.ts";
 import { openAIError } from "../convert/openai/error.ts";
 import { type ResponseEvent, responseFold } from "../convert/responses/event.ts";
 import { turnRequestFromResponses } from "../convert/responses/request.ts";
+import { withFieldNames } from "./name-fields.ts";
 import type { RestAnswer, RestApi, RestTurnFacts, SseFrame } from "./rest-api.ts";
 
 /**
@@ -66,17 +67,5 @@ const fieldNames = [
 
 /** Fields by the names that clients of this API know. */
 function inItsWords(error: AgentError): AgentError {
-  const [violation] = error.fieldViolations;
-  const names = fieldNames.find(([ours]) => violation?.field.startsWith(ours) === true);
-  if (violation === undefined || names === undefined) return error;
-  const field = names[1] + violation.field.slice(names[0].length);
-  const message = error.message.startsWith(violation.field)
-    ? field + error.message.slice(violation.field.length)
-    : error.message;
-  const { kind, reason, detail, metadata, retryAfterMs } = error;
-  const fieldViolations = [{ ...violation, field }];
-  return new AgentError(kind, message, {
-    ...{ reason, detail, metadata, fieldViolations, cause: error },
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
-  });
+  return withFieldNames(error, fieldNames);
 }

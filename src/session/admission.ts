@@ -2,6 +2,7 @@ import { AgentError, invalidField } from "../chat/error.ts";
 import type { Feature } from "../chat/feature.ts";
 import type { Message } from "../chat/message.ts";
 import type { Budget, TurnRequest } from "../chat/request.ts";
+import { quoted } from "../convert/content-check.ts";
 import { schemaFault } from "../tool/check-value.ts";
 import { fullName, type Model } from "./models.ts";
 
@@ -39,6 +40,26 @@ export async function checkTurn(
       );
     }
   }
+}
+
+/**
+ * Refuses the choice of a function that nobody has.
+ * @param names of the server's functions; undefined where they can't be told now, and the client is believed
+ * @throws {AgentError} `invalid_request` that names the field.
+ */
+export function checkToolChoice({ tools, options }: TurnRequest, names: readonly string[] | undefined): void {
+  const { toolChoice } = options;
+  if (namedTool(toolChoice) === undefined || names === undefined) return;
+  if (tools.some(({ name }) => name === toolChoice) || names.some((name) => name === toolChoice)) return;
+  throw invalidField(
+    "options.tool_choice",
+    `there is no function ${quoted(toolChoice ?? "")}; choose one of tools or of the server's own, or write auto, none or required`,
+  );
+}
+
+/** The function that a choice names. */
+export function namedTool(choice: string | undefined): string | undefined {
+  return choice === undefined || ["", "auto", "none", "required"].includes(choice) ? undefined : choice;
 }
 
 interface Need {

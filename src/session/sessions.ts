@@ -9,7 +9,7 @@ import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
 import { eventBytes, type Tail } from "../log/tail.ts";
 import { type PermissionGrant, rulesOf, type SessionRules } from "../tool/permission.ts";
-import { checkTurn } from "./admission.ts";
+import { checkToolChoice, checkTurn, namedTool } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
 import { type CompactionRequest, encodeCompactionRequest } from "./compaction-request.ts";
 import { followLog, isPruned, type LogBatch, type LogPages } from "./follow-log.ts";
@@ -615,7 +615,15 @@ export class Sessions {
     checkProfile(profiles, terms.options);
     if (request.plan !== undefined && terms.model === "") return terms;
     await checkTurn(request, models.find(named(terms.model)), config?.budget);
+    if (namedTool(request.options.toolChoice) !== undefined)
+      checkToolChoice(request, await this.#functionNames(config?.workspace ?? this.#options.oneOff.workspace));
     return terms;
+  }
+
+  /** Undefined where they can't be listed: the turn itself meets that again, and tells it. */
+  async #functionNames(workspace: string): Promise<readonly string[] | undefined> {
+    const set = await this.#environment.functions.current(workspace).catch(() => undefined);
+    return set?.definitions.map(({ name }) => name);
   }
 
   /** A turn was put into a session's inbox by other means: it begins at once, or when there is room. */

@@ -164,7 +164,7 @@ test("the Responses API", { timeout: 30_000 }, async (context) => {
     assert.equal(next.output_text, "It is sunny.");
     await assert.rejects(client.responses.retrieve(response.id), { status: 404 });
     await assert.rejects(client.responses.create({ model, input: "on", previous_response_id: response.id }), {
-      status: 404,
+      status: 400,
     });
   });
 
@@ -236,7 +236,7 @@ test("the Responses API", { timeout: 30_000 }, async (context) => {
       ],
       [
         { model, input: "hi", previous_response_id: "resp_1" },
-        { status: 404, param: "previous_response_id", code: "previous_response_not_found" },
+        { status: 400, param: "previous_response_id", code: "previous_response_not_found" },
       ],
       [
         { model, input: "bad luck" },

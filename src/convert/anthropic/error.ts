@@ -55,7 +55,7 @@ const tooLarge = [413, "request_too_large"] as const;
 
 /** Says an error in Anthropic's shape, with the HTTP status that goes with it. */
 export function errorToAnthropic(error: AgentError): { readonly status: number; readonly body: AnthropicErrorBody } {
-  const [status, type] = error.reason === "REQUEST_TOO_LARGE" ? tooLarge : anthropicErrors[error.kind];
+  const [status, type] = tellingOf(error);
   const [violation] = error.fieldViolations;
   const details = {
     error_code: error.reason.toLowerCase(),
@@ -69,6 +69,13 @@ export function errorToAnthropic(error: AgentError): { readonly status: number; 
       request_id: error.detail.upstreamRequestId ?? null,
     },
   };
+}
+
+function tellingOf({ kind, reason, fieldViolations }: AgentError): readonly [status: number, type: AnthropicErrorType] {
+  if (reason === "REQUEST_TOO_LARGE") return tooLarge;
+  // A request that has too much of something does not shrink by waiting.
+  if (kind === "resource_exhausted" && fieldViolations.length > 0) return anthropicErrors.invalid_request;
+  return anthropicErrors[kind];
 }
 
 /** Clients that make room in a conversation know by these words that they have to. */

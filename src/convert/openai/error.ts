@@ -54,7 +54,11 @@ const told = {
 } as const satisfies Record<AgentErrorKind, Told>;
 
 /** Our names of fields, where OpenAI's are not just without `options.` before them. */
-const fields: Readonly<Record<string, string>> = { thinking: "reasoning_effort", stateful: "store" };
+const fields: Readonly<Record<string, string>> = {
+  "thinking.effort": "reasoning_effort",
+  thinking: "reasoning_effort",
+  stateful: "store",
+};
 
 const maxMessageLength = 2000;
 
@@ -82,6 +86,8 @@ function tellingOf(error: AgentError): Told {
   const { kind, reason } = error;
   if (kind === "not_found" && reason === "NOT_FOUND" && error.message.startsWith("the model "))
     return { status: 404, type: invalid, code: "model_not_found" };
+  // A 400, unlike anything else that is not there (as in github.com/maximhq/bifrost/issues/2441).
+  if (reason === "PREVIOUS_RESPONSE_NOT_FOUND") return told.invalid_request;
   if (kind !== "resource_exhausted") return told[kind];
   // A budget does not fill up again by waiting, and a request that is too large does not shrink.
   if (reason.startsWith("BUDGET")) return { status: 429, type: "insufficient_quota", code: "insufficient_quota" };
@@ -95,7 +101,7 @@ function codeOf({ kind, reason }: AgentError): string | null {
 
 function paramOf(field: string): string {
   const [, option, rest = ""] = /^options\.(\w+)(.*)$/.exec(field) ?? [];
-  return option === undefined ? field : (fields[option] ?? option) + rest;
+  return option === undefined ? field : (fields[option + rest] ?? (fields[option] ?? option) + rest);
 }
 
 function bounded(message: string): string {
