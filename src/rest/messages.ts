@@ -39,7 +39,8 @@ function frame(event: AnthropicStreamEvent): SseFrame {
 
 /** The vendor's clients try again by status, unless they are told whether it helps (`x-should-retry`). */
 function errorAnswer(error: AgentError): RestError {
-  const helps = error.detail.retryable ?? (error.kind === "unavailable" || error.retryAfterMs !== undefined);
+  const { retryable = error.kind === "unavailable" || error.retryAfterMs !== undefined } = error.detail;
+  const helps = retryable && error.detail.sideEffectPossible !== true;
   return { ...errorToAnthropic(withFieldNames(error, fieldNames)), headers: { "x-should-retry": String(helps) } };
 }
 
