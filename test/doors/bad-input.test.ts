@@ -3,6 +3,7 @@ import { before, describe, test } from "node:test";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
+import { theCaller } from "../../src/rpc/caller.ts";
 import { withToken } from "../clients/connect-visitor.ts";
 import { at } from "../legacy/legacy-client.ts";
 import { fileContext } from "../support/file-context.ts";
@@ -47,7 +48,7 @@ describe("bad input at every door", () => {
     await client.createSession({ sessionId: "taken", title: "the first" });
     await client.generate({ sessionId: "taken", messages: [user("hello")], requestId: "first-turn" });
     doors = openDoors(shared, app.url, token);
-    seen = async () => (await client.listSessions({ pageSize: 1000 })).sessions;
+    seen = async () => (await app.sessions.list(theCaller, undefined, 100)).sessions;
     working = () => app.sessions.working;
     last = await seen();
     reports = started.reports;

@@ -1,12 +1,15 @@
 import type { JsonValue } from "@bufbuild/protobuf";
+import { CodeAgentService } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { responseId } from "../../src/convert/responses/response-id.ts";
 import {
+  anthropic,
   type BadRequest,
   chat,
   hi,
   legacy,
   legacyTurn,
   messages,
+  openai,
   responses,
   rpc,
   rpcs,
@@ -689,5 +692,129 @@ const badNames: BadRequest[] = [
   ),
 ];
 
+const streamGenerate = CodeAgentService.method.streamGenerate;
+
+/** What is refused of a stream is refused before it begins, with the status of its own. */
+const badStreams: BadRequest[] = [
+  {
+    fault: "a stream for a role nobody knows",
+    ...rpcs(turn({ messages: [{ role: "robot", content: "x" }] }), "messages[0].role", { method: streamGenerate }),
+    chat: chat({ stream: true, messages: [{ role: "robot", content: "x" }] }, "messages[0].role"),
+    responses: responses({ stream: true, input: [{ role: "robot", content: "x" }] }, "input[0].role"),
+    messages: messages({ stream: true, messages: [{ role: "robot", content: "x" }] }, "messages.0.role"),
+    legacy: legacy(legacyTurn({ messages: [{ role: "robot", content: "x" }] }), "messages[0].role", {
+      rpc: "StreamGenerate",
+    }),
+  },
+  {
+    fault: "a stream of a model nobody knows",
+    ...rpcs(turn({ model: "nobody/m" }), undefined, {
+      ...{ method: streamGenerate, code: "NOT_FOUND", reason: "NOT_FOUND" },
+    }),
+    chat: chat({ stream: true, model: "nobody/m" }, null, unknownModel),
+    responses: responses({ stream: true, model: "nobody/m" }, null, unknownModel),
+    messages: messages({ stream: true, model: "nobody/m" }, undefined, notFound),
+    legacy: "its turns name no models",
+  },
+  {
+    fault: "a stream from a session there is not",
+    ...rpcs(turn({ sessionId: "nobody" }), undefined, {
+      ...{ method: streamGenerate, code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" },
+    }),
+    chat: makesIt,
+    responses: {
+      ask: { body: { input: "hi", stream: true, conversation: "nobody" }, headers: { "x-session-id": null } },
+      refused: { status: 404, type: "invalid_request_error", code: "session_not_found", param: null },
+    },
+    messages: makesIt,
+    legacy: legacy(legacyTurn({ session_id: "nobody" }), undefined, {
+      ...{ rpc: "StreamGenerate", code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" },
+    }),
+  },
+  {
+    fault: "a wish to stream that is a word",
+    grpc: "a stream is another method",
+    connect: "a stream is another method",
+    chat: chat({ stream: "yes" }, "stream"),
+    responses: responses({ stream: "yes" }, "stream"),
+    messages: messages({ stream: "yes" }, "stream"),
+    legacy: "a stream is another method",
+  },
+];
+
+/** What is asked beside turns. */
+const badQuestions: BadRequest[] = [
+  {
+    fault: "a model that is not on the list",
+    grpc: "it lists models of a provider",
+    connect: "it lists models of a provider",
+    chat: openai({ httpMethod: "GET", path: "/v1/models/nobody" }, null, unknownModel),
+    responses: "it shares the list with Chat Completions",
+    messages: anthropic(
+      { httpMethod: "GET", path: "/v1/models/nobody", headers: { "anthropic-version": "2023-06-01" } },
+      undefined,
+      notFound,
+    ),
+    legacy: legacy({ name: "nobody" }, undefined, { rpc: "GetProvider", code: "NOT_FOUND", reason: "NOT_FOUND" }),
+  },
+  {
+    fault: "a session to be read that there is not",
+    ...rpcs({ sessionId: "nobody" }, undefined, {
+      ...{ method: CodeAgentService.method.getSession, code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" },
+    }),
+    chat: "its sessions can't be read",
+    responses: openai({ httpMethod: "GET", path: "/v1/conversations/nobody" }, null, {
+      status: 404,
+      code: "session_not_found",
+    }),
+    messages: "its sessions can't be read",
+    legacy: legacy({ session_id: "nobody" }, undefined, {
+      ...{ rpc: "GetSession", code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" },
+    }),
+  },
+  {
+    fault: "a session to be deleted that there is not",
+    ...rpcs({ sessionId: "nobody" }, undefined, {
+      ...{ method: CodeAgentService.method.deleteSession, code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" },
+    }),
+    chat: "its sessions can't be deleted",
+    responses: openai({ httpMethod: "DELETE", path: "/v1/conversations/nobody" }, null, {
+      status: 404,
+      code: "session_not_found",
+    }),
+    messages: "its sessions can't be deleted",
+    legacy: legacy({ session_id: "nobody" }, undefined, {
+      ...{ rpc: "DestroySession", code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" },
+    }),
+  },
+  {
+    fault: "a conversation of bad messages to begin with",
+    ...rpcs({ initialMessages: [ask, { role: "robot" }] }, "initial_messages[1].role", {
+      method: CodeAgentService.method.createSession,
+    }),
+    chat: "it begins with its first turn",
+    responses: openai(
+      { path: "/v1/conversations", body: { items: [ask, { role: "robot", content: "x" }] } },
+      "items[1].role",
+    ),
+    messages: "it begins with its first turn",
+    legacy: legacy({ initial_context: [ask, { role: "robot", content: "x" }] }, "initial_context[1].role", {
+      rpc: "CreateSession",
+    }),
+  },
+  {
+    fault: "tokens to be counted of no messages",
+    grpc: "it counts no tokens beforehand",
+    connect: "it counts no tokens beforehand",
+    chat: "it counts no tokens beforehand",
+    responses: "it counts no tokens beforehand",
+    messages: anthropic({ path: "/v1/messages/count_tokens", body: { model: "scripted/test" } }, "messages"),
+    legacy: "it counts what a session holds",
+  },
+];
+
 /** Requests that are wrong in what they say. */
-export const badTurns: readonly BadRequest[] = [...badMessages, ...badTools, ...badOptions, ...badNames];
+export const badTurns: readonly BadRequest[] = [
+  ...[...badMessages, ...badTools, ...badOptions],
+  ...[...badNames, ...badStreams, ...badQuestions],
+];
