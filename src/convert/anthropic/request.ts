@@ -1,4 +1,4 @@
-import { invalidField } from "../../chat/error.ts";
+import { AgentError, invalidField } from "../../chat/error.ts";
 import type {
   GenerateOptions,
   ResponseFormat,
@@ -92,11 +92,18 @@ function authorOf(model: string): Author {
 const otherAnswers: Readonly<Record<string, string>> = {
   container: "asks for a container of the vendor's; this server runs its tools in its own workspace",
   compaction: "asks for a summary in place of an answer; the server makes room in a long conversation by itself",
-  thread: "asks for a conversation that the vendor keeps; send the header x-session-id to go on with a session",
   fallbacks: "asks for the vendor's own fallbacks; give model several names with commas between them",
 };
 
+const noThreads = "asks for a conversation that the vendor keeps; send the header x-session-id to go on with a session";
+
 function refuseOtherAnswers(fields: JsonObject): void {
+  // Under this reason the vendor's runner of tools goes on without a thread by itself (`ThreadState` of its package).
+  if (!isAbsent(fields["thread"])) {
+    const fieldViolations = [{ field: "thread", description: noThreads }];
+    const reason = "THREAD_UNSUPPORTED_REQUEST";
+    throw new AgentError("invalid_request", `thread: ${noThreads}`, { reason, fieldViolations });
+  }
   for (const [name, why] of Object.entries(otherAnswers)) if (!isAbsent(fields[name])) throw invalidField(name, why);
   if (readOptionalArray(fields["mcp_servers"], "mcp_servers").length > 0)
     throw invalidField(
