@@ -22,6 +22,10 @@ export interface LegacyClient {
   ): AsyncIterable<LegacyMessage> & { cancel(): void };
   /** The bytes of a request as this client writes them. */
   encode(rpc: string, request: LegacyMessage): Buffer;
+  /** An answer from its bytes, as this client reads them. */
+  decode(rpc: string, bytes: Buffer): LegacyMessage;
+  /** Names of the RPCs of the era. */
+  readonly rpcs: readonly string[];
   close(): void;
 }
 
@@ -83,6 +87,8 @@ export function legacyClient(url: string, era: Era): LegacyClient {
       return client.makeServerStreamRequest(path, requestSerialize, readMessage, request, metadataFrom(headers));
     },
     encode: (rpc, request) => method(rpc).requestSerialize(request),
+    decode: (rpc, bytes) => ({ ...method(rpc).responseDeserialize(bytes) }),
+    rpcs: Object.keys(definitionsOf(era)[serviceName] ?? {}),
     close: () => client.close(),
   };
 }

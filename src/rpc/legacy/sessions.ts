@@ -122,9 +122,9 @@ export function legacySessionHandlers(core: LegacyCore) {
       const offset = request.offset ?? 0;
       const limit = Math.min(request.limit || maxMessages, maxMessages);
       const { messages, more } = await sessions.messages(theCaller, sessionId, offset, limit);
-      const { summary } = await sessions.get(theCaller, sessionId);
+      const { summary, createdMs } = await sessions.get(theCaller, sessionId);
       const fits = answerRoom(ConversationMessageSchema);
-      const all = messages.map(messageToLegacy);
+      const all = messages.map((message) => messageToLegacy(message, createdMs));
       const first = all.findIndex((message) => !fits(message));
       return {
         messages: first === -1 ? all : all.slice(0, first),
@@ -259,8 +259,12 @@ function configToLegacy(config: SessionConfig): LegacyConfig {
   });
 }
 
-/** Text, calls and results; thinking and attachments have no form here. */
-function messageToLegacy({ id = "", role, blocks, createTimeMs = 0, metadata = {} }: Message): ConversationMessage {
+/**
+ * Text, calls and results; thinking and attachments have no form here.
+ * @param createdMs when the session was created, and with it the messages that have no time of their own
+ */
+function messageToLegacy(message: Message, createdMs: number): ConversationMessage {
+  const { id = "", role, blocks, createTimeMs = createdMs, metadata = {} } = message;
   return create(ConversationMessageSchema, {
     id,
     role: role === "developer" ? "system" : role,
