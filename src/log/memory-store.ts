@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+
 /** The part of a store that keeps memories. Each belongs to a session and goes with it; a fork begins without any. */
 export interface MemoryStore {
   /**
@@ -68,7 +70,27 @@ export interface FoundMemories {
   readonly totalCount: number;
 }
 
-/** The terms that a word stands for: all from the first to the last, as bytes are ordered. */
-export function termRange({ term, isPrefix }: SearchWord): readonly [first: string, last: string] {
-  return [term, isPrefix ? `${term}\u{10ffff}` : term];
+/**
+ * The terms of a memory as both databases are given them, with a space between: each stands there so that their text search
+ * takes it for one word, which begins with the session's own letters. So a search never meets words of other sessions.
+ */
+export function indexedTerms(sessionId: string, terms: readonly string[]): string {
+  const prefix = sessionPrefix(sessionId);
+  return terms.map((term) => prefix + oneWord(term)).join(" ");
+}
+
+/** A term, or the beginning of one, as it stands among the indexed terms of a session; in it is nothing to be quoted. */
+export function indexedTerm(sessionId: string, term: string): string {
+  return sessionPrefix(sessionId) + oneWord(term);
+}
+
+/** Two sessions may have the same: it is for speed, and who searches looks at the session, too. */
+function sessionPrefix(sessionId: string): string {
+  return createHash("sha256").update(sessionId).digest("hex").slice(0, 12);
+}
+
+/** Small letters, digits and what is not ASCII stay; another character becomes `_` and its code. Beginnings stay beginnings. */
+function oneWord(term: string): string {
+  const escaped = (character: string) => `_${character.charCodeAt(0).toString(16).padStart(2, "0")}`;
+  return term.toWellFormed().replace(/[^a-z0-9\u{80}-\u{10ffff}]/gu, escaped);
 }

@@ -1,21 +1,26 @@
-import { type FoundMemories, type MemorySearch, type NewMemory, type StoredMemory, termRange } from "./memory-store.ts";
+import {
+  type FoundMemories,
+  indexedTerm,
+  indexedTerms,
+  type MemorySearch,
+  type NewMemory,
+  type StoredMemory,
+} from "./memory-store.ts";
 import type { Ask } from "./postgres-client.ts";
 import { numberOf } from "./row.ts";
-import { countsOf, storedMemory } from "./sqlite-memories.ts";
+import { countsOf, foundMemories, memoryColumns, storedMemory } from "./sqlite-memories.ts";
 
-/** Terms are ordered by their bytes, whatever the language of the database is. */
+/** What is searched is made of the terms as they are: no configuration of the database's text search has a say in it. */
 export const memoryTables = `
 create table codeagent.memories (
   session_id text not null, id text not null, kind text not null, importance bigint not null, at bigint not null,
-  body bytea not null, access_count bigint not null, accessed_at bigint, primary key (session_id, id));
-create table codeagent.memory_terms (
-  session_id text not null, term text collate "C" not null, memory_id text not null,
-  primary key (session_id, term, memory_id));
-create index memory_terms_by_memory on codeagent.memory_terms (session_id, memory_id);
+  access_count bigint not null, accessed_at bigint, body bytea not null, terms text not null,
+  search tsvector not null generated always as (array_to_tsvector(string_to_array(terms, ' '))) stored,
+  primary key (session_id, id));
+create index memories_by_terms on codeagent.memories using gin (search) with (fastupdate = off);
 `;
 
-const ofTenant =
-  "exists (select 1 from codeagent.sessions where sessions.id = memories.session_id and sessions.tenant = $2)";
+const ofTenant = "exists (select 1 from codeagent.sessions where sessions.id = $1 and sessions.tenant = $2)";
 
 export async function storeMemory(
   ask: Ask,
@@ -31,17 +36,12 @@ export async function storeMemory(
   if (numberOf(counted, "count") >= limit) return "full";
   // Two that store under one id take turns from here on.
   const [row] = await ask(
-    `insert into codeagent.memories (session_id, id, kind, importance, at, body, access_count)
-      values ($1, $2, $3, $4, $5, $6, 0)
+    `insert into codeagent.memories (session_id, id, kind, importance, at, body, terms, access_count)
+      values ($1, $2, $3, $4, $5, $6, $7, 0)
       on conflict (session_id, id) do update set kind = excluded.kind, importance = excluded.importance,
-        at = excluded.at, body = excluded.body
-      returning *`,
-    [sessionId, memoryId, kind, importance, atMs, body],
-  );
-  await ask("delete from codeagent.memory_terms where session_id = $1 and memory_id = $2", [sessionId, memoryId]);
-  await ask(
-    "insert into codeagent.memory_terms (session_id, term, memory_id) select $1, term, $2 from unnest($3::text[]) as term",
-    [sessionId, memoryId, terms],
+        at = excluded.at, body = excluded.body, terms = excluded.terms
+      returning ${memoryColumns}`,
+    [sessionId, memoryId, kind, importance, atMs, body, indexedTerms(sessionId, terms)],
   );
   return row === undefined ? undefined : storedMemory(row);
 }
@@ -55,34 +55,40 @@ export async function recallMemory(
 ): Promise<StoredMemory | undefined> {
   const [row] = await ask(
     `update codeagent.memories set access_count = access_count + 1, accessed_at = $4
-      where session_id = $1 and ${ofTenant} and id = $3 returning *`,
+      where session_id = $1 and ${ofTenant} and id = $3 returning ${memoryColumns}`,
     [sessionId, tenant, memoryId, atMs],
   );
   return row === undefined ? undefined : storedMemory(row);
 }
 
-export async function searchMemories(ask: Ask, search: MemorySearch): Promise<FoundMemories> {
-  const { tenant, sessionId, words, labels, minImportance, order, limit } = search;
-  const ranges = (words ?? []).map(termRange);
-  // Which of the words a memory has.
-  const hits = `select memory_id, count(distinct word.n) as score
-    from unnest($3::text[], $4::text[]) with ordinality as word(first, last, n)
-    join codeagent.memory_terms terms on terms.session_id = $1 and terms.term between word.first and word.last
-    group by memory_id`;
-  const matching = `from codeagent.memories left join (${hits}) hits on hits.memory_id = memories.id
-    where session_id = $1 and ${ofTenant} and importance >= $5 and ($6 or score > 0)
-      and ($7 or exists (select 1 from codeagent.memory_terms labels where labels.session_id = memories.session_id
-        and labels.memory_id = memories.id and labels.term = any($8::text[])))`;
-  const values = [
-    ...[sessionId, tenant, ranges.map(([first]) => first), ranges.map(([, last]) => last)],
-    ...[minImportance ?? Number.MIN_SAFE_INTEGER, words === undefined, labels === undefined, labels ?? []],
-  ];
-  const id = 'id collate "C"';
-  const sorted =
-    order === "newest" ? `at desc, ${id} desc` : `coalesce(score, 0) desc, importance desc, at desc, ${id} desc`;
-  const rows = await ask(`select memories.* ${matching} order by ${sorted} limit $9`, [...values, limit]);
-  const [total] = await ask(`select count(*) as count ${matching}`, values);
-  return { memories: rows.map(storedMemory), totalCount: numberOf(total, "count") };
+export async function searchMemories(
+  ask: Ask,
+  { tenant, sessionId, words, labels, minImportance, order, limit }: MemorySearch,
+): Promise<FoundMemories> {
+  const queries = (words ?? []).map(({ term, isPrefix }) => `'${indexedTerm(sessionId, term)}'${isPrefix ? ":*" : ""}`);
+  const wanted = (labels ?? []).map((label) => `'${indexedTerm(sessionId, label)}'`);
+  // One row for each of the queries that finds a memory.
+  const found = (position: string) =>
+    `from unnest(${position}::text[]) as query join codeagent.memories on session_id = $1 and search @@ query::tsquery`;
+  const hits = `(select id, count(*) as score ${found("$4")} group by id)`;
+  const id = 'memory_id collate "C"';
+  const sorted = order === "newest" ? `at desc, ${id} desc` : `score desc, importance desc, at desc, ${id} desc`;
+  const rows = await ask(
+    `with matching as materialized (
+       select memories.id as memory_id, importance, at, coalesce(score, 0) as score
+       from codeagent.memories left join ${hits} hits on hits.id = memories.id
+       where session_id = $1 and ${ofTenant} and importance >= $3 and ($6 or score > 0)
+         and ($7 or memories.id in (select id ${found("$5")})))
+     select ${memoryColumns}, (select count(*) from matching) as total
+     from (select memory_id, score from matching order by ${sorted} limit $8) first
+       join codeagent.memories on session_id = $1 and memories.id = first.memory_id
+     order by ${sorted}`,
+    [
+      ...[sessionId, tenant, minImportance ?? Number.MIN_SAFE_INTEGER, queries, wanted],
+      ...[words === undefined, labels === undefined, limit],
+    ],
+  );
+  return foundMemories(rows);
 }
 
 export async function countMemories(ask: Ask, tenant: string, sessionId: string): Promise<ReadonlyMap<string, number>> {
@@ -97,10 +103,9 @@ export async function clearMemories(
   kinds: readonly string[],
 ): Promise<number> {
   const [row] = await ask(
-    `with gone as (delete from codeagent.memories where session_id = $1 and ${ofTenant} and kind = any($3::text[])
-        returning id),
-      terms as (delete from codeagent.memory_terms where session_id = $1 and memory_id in (select id from gone))
-      select count(*) as count from gone`,
+    `with gone as (
+       delete from codeagent.memories where session_id = $1 and ${ofTenant} and kind = any($3::text[]) returning id)
+     select count(*) as count from gone`,
     [sessionId, tenant, kinds],
   );
   return numberOf(row, "count");
@@ -108,6 +113,5 @@ export async function clearMemories(
 
 /** The session is gone. */
 export async function clearMemoriesOf(ask: Ask, sessionId: string): Promise<void> {
-  for (const table of ["memory_terms", "memories"])
-    await ask(`delete from codeagent.${table} where session_id = $1`, [sessionId]);
+  await ask("delete from codeagent.memories where session_id = $1", [sessionId]);
 }

@@ -136,8 +136,8 @@ const besides: Readonly<Record<string, readonly string[]>> = {
   schedule_runs: ["n", "schedule_id", "key", "id", "cause", "scheduled_at", "skipped", "session_id", "turn_id"],
   plans: ["id", "tenant", "session_id", "version", "execution_id", "created_at"],
   plan_versions: ["plan_id", "version", "body", "at"],
-  memories: ["session_id", "id", "kind", "importance", "at", "body", "access_count", "accessed_at"],
-  memory_terms: ["session_id", "term", "memory_id"],
+  // What they are searched by is made anew of their terms.
+  memories: ["session_id", "id", "kind", "importance", "at", "access_count", "accessed_at", "body", "terms"],
 };
 
 /** Copies the rows of one of these that can be read; says whether all can. */

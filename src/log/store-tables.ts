@@ -42,16 +42,15 @@ export const storeTables = {
   },
   plan_versions: { columns: ["plan_id", "version", "body", "at"], order: ["plan_id", "version"] },
   memories: {
-    columns: ["session_id", "id", "kind", "importance", "at", "body", "access_count", "accessed_at"],
+    columns: ["session_id", "id", "kind", "importance", "at", "access_count", "accessed_at", "body", "terms"],
     order: ["session_id", "id"],
   },
-  memory_terms: { columns: ["session_id", "term", "memory_id"], order: ["session_id", "term", "memory_id"] },
 } as const satisfies Record<string, { readonly columns: readonly string[]; readonly order: readonly string[] }>;
 
 export type StoreTable = keyof typeof storeTables;
 export const storeTableNames: readonly StoreTable[] = [
   ...(["sessions", "events", "inbox", "blobs", "requests", "schedules", "schedule_runs"] as const),
-  ...(["plans", "plan_versions", "memories", "memory_terms"] as const),
+  ...(["plans", "plan_versions", "memories"] as const),
 ];
 
 /** Columns of bytes, and of numbers; all others are text. */
@@ -59,7 +58,7 @@ export const bytesColumns: ReadonlySet<string> = new Set(["config", "summary", "
 export const textColumns: ReadonlySet<string> = new Set([
   ...["id", "tenant", "parent_id", "token", "request_id", "request_hash", "placement", "session_id", "turn_id", "kind"],
   ...["key", "principal", "hash", "digest", "method", "owner", "cron", "tz", "misfire", "error", "schedule_id"],
-  ...["cause", "skipped", "execution_id", "plan_id", "term", "memory_id"],
+  ...["cause", "skipped", "execution_id", "plan_id", "terms"],
 ]);
 
 export type Cell = string | number | Uint8Array | null;
