@@ -260,7 +260,8 @@ export async function startApp({
     const checkModel = (name: string) => {
       if (!environment.profiles.has(name)) registry.resolveAll(name);
     };
-    const workspaceFrom = async (named: string) => (named === "" ? defaultWorkspace : resolveWorkspace(named, roots));
+    const workspaceFrom = async (named: string, field?: string) =>
+      named === "" ? defaultWorkspace : resolveWorkspace(named, roots, field);
     const checkMode = async (mode: PermissionMode) => {
       if (mode !== "bypass") return;
       const { kind, isReady, detail } = await sandbox.describe();

@@ -5,7 +5,7 @@ const maxRequestIdLength = 256;
 
 /** @throws {AgentError} `invalid_request` when a session id is not 1 to 64 of `A-Z a-z 0-9 _ -`. */
 export function sessionIdFrom(value: string, field = "session_id"): string {
-  if (value === "") throw invalidField(field, `is empty; name a ${field.replace(/_id$/, "")}`);
+  if (value === "") throw invalidField(field, `is empty; name a ${field.replace(/^x-|[-_]id$/g, "")}`);
   if (!idPattern.test(value)) {
     throw invalidField(field, `has to be 1 to 64 of A-Z a-z 0-9 _ -, this one has ${value.length} characters`);
   }

@@ -3,7 +3,7 @@ import { errorToAnthropic } from "../convert/anthropic/error.ts";
 import { anthropicAnswer } from "../convert/anthropic/event.ts";
 import { turnRequestFromAnthropic } from "../convert/anthropic/request.ts";
 import type { AnthropicStreamEvent } from "../convert/anthropic/response.ts";
-import { type FieldName, withFieldNames } from "./name-fields.ts";
+import { type FieldName, withFieldNames } from "../convert/field-names.ts";
 import type { RestApi, RestError, RestTurn, SseFrame } from "./rest-api.ts";
 
 /**
@@ -54,5 +54,6 @@ const fieldNames: readonly FieldName[] = [
   ["options.maxTokens", "max_tokens"],
   ["options.toolChoice", "tool_choice"],
   ["options.tool_choice", "tool_choice.name"],
+  ["options.stop", "stop_sequences"],
   ["options.", ""],
 ];

@@ -93,11 +93,34 @@ async function inflated(
 
 function parsed(bytes: Uint8Array): unknown {
   try {
-    const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    checkLevels(text);
+    const value: unknown = JSON.parse(text);
     return value;
   } catch (cause) {
+    if (cause instanceof AgentError) throw cause;
     const why = cause instanceof SyntaxError ? "no JSON" : "not in UTF-8";
     throw new AgentError("invalid_request", `the body of the request is ${why}`, { reason: "INVALID_JSON", cause });
+  }
+}
+
+/** Far more than anybody means, and far fewer than what reads and writes values by recursion can bear. */
+const maxLevels = 1000;
+
+/** Refuses JSON whose objects and lists are too deep in each other. */
+function checkLevels(json: string): void {
+  let levels = 0;
+  let isText = false;
+  for (let place = 0; place < json.length; place++) {
+    const character = json[place];
+    if (isText) {
+      if (character === "\\") place++;
+      else if (character === '"') isText = false;
+    } else if (character === '"') isText = true;
+    else if (character === "{" || character === "[") levels++;
+    else if (character === "}" || character === "]") levels--;
+    if (levels > maxLevels)
+      throw new AgentError("invalid_request", `the body of the request is nested more than ${maxLevels} levels deep`);
   }
 }
 

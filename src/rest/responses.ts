@@ -1,8 +1,8 @@
 import { AgentError } from "../chat/error.ts";
+import { withFieldNames } from "../convert/field-names.ts";
 import { openAIError } from "../convert/openai/error.ts";
 import { type ResponseEvent, responseFold } from "../convert/responses/event.ts";
 import { turnRequestFromResponses } from "../convert/responses/request.ts";
-import { withFieldNames } from "./name-fields.ts";
 import type { RestAnswer, RestApi, RestTurnFacts, SseFrame } from "./rest-api.ts";
 
 /**

@@ -12,10 +12,20 @@ const maxNameLength = 256;
  */
 export function checkRequestBounds({ tools, options, messages }: TurnRequest): void {
   checkMessageCount(messages.length, "messages");
-  const length = JSON.stringify(tools).length + JSON.stringify(options).length;
-  if (length > maxToolsLength) {
-    throw invalidField("tools", `and options have ${length} characters as JSON; ${maxToolsLength} is the most`);
-  }
+  const parts = [
+    { field: "tools", length: JSON.stringify(tools).length },
+    ...Object.entries(options).map(([name, value]) => ({
+      field: `options.${name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`,
+      length: JSON.stringify(value)?.length ?? 0,
+    })),
+  ];
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  const [largest] = parts.toSorted((one, other) => other.length - one.length);
+  if (length > maxToolsLength && largest !== undefined)
+    throw invalidField(
+      largest.field,
+      `has ${largest.length} characters as JSON, and tools and options together ${length}; ${maxToolsLength} is the most`,
+    );
   for (const [index, { name = "" }] of messages.entries()) {
     if (name.length > maxNameLength)
       throw invalidField(`messages[${index}].name`, `has ${name.length} characters; ${maxNameLength} is the most`);

@@ -292,10 +292,12 @@ export async function removeFolder(workspace: string, path: string): Promise<voi
 
 /**
  * The workspace of a new session: an existing directory beneath one of the allowed roots, returned without links.
- * @throws {AgentError} about the field `workspace`: `invalid_request` for what is not an absolute path or not a directory,
+ * @throws {AgentError} about `field`: `invalid_request` for what is not an absolute path or not a directory,
  *   `permission_denied` outside the roots, whether or not anything is there, `not_found` for what is missing inside them.
  */
-export async function resolveWorkspace(path: string, roots: readonly string[]): Promise<string> {
+export async function resolveWorkspace(path: string, roots: readonly string[], field = "workspace"): Promise<string> {
+  const refused = (kind: AgentErrorKind, description: string): AgentError =>
+    new AgentError(kind, `${field}: ${description}`, { fieldViolations: [{ field, description }] });
   if (!isAbsolute(path)) throw refused("invalid_request", `${shownPath(path)} is not an absolute path`);
   if (path.includes("\0")) throw refused("invalid_request", "contains a NUL character");
   const realPath = await realpath(path).catch(() => undefined);
@@ -322,10 +324,6 @@ export async function resolveWorkspace(path: string, roots: readonly string[]): 
     "permission_denied",
     `${shownPath(path)} is outside the directories this server allows; name one inside its workspace or its workspace_roots`,
   );
-}
-
-function refused(kind: AgentErrorKind, description: string): AgentError {
-  return new AgentError(kind, `workspace: ${description}`, { fieldViolations: [{ field: "workspace", description }] });
 }
 
 function componentsOf(workspace: string, path: string): string[] {

@@ -5,7 +5,6 @@ import {
   type BadRequest,
   bothOpenAI,
   chatBody,
-  hi,
   legacy,
   legacyTurn,
   messagesBody,
@@ -33,6 +32,7 @@ const longId = "r".repeat(300);
 const tooMany = Array.from({ length: 10_001 }, () => user("x"));
 const lists = `${"[".repeat(10_000)}${"]".repeat(10_000)}`;
 const objects = `${'{"a":'.repeat(10_000)}{}${"}".repeat(10_000)}`;
+const wordy = "w".repeat(450_000);
 const large = "x".repeat(maxMessageBytes + 1);
 /** Groups in groups, each a field nobody knows. */
 const groups = Buffer.alloc(200_000, Buffer.of(0xa3, 6));
@@ -132,7 +132,7 @@ const badIds: BadRequest[] = [
     chat: "it names no workspaces",
     responses: "it names no workspaces",
     messages: "it names no workspaces",
-    legacy: legacy({ config: { workspace: "/etc" } }, "workspace", {
+    legacy: legacy({ config: { workspace: "/etc" } }, "config.workspace", {
       rpc: "CreateSession",
       code: "PERMISSION_DENIED",
       reason: "PERMISSION_DENIED",
@@ -295,9 +295,7 @@ const badSending: BadRequest[] = [
     fault: "10,000 lists in each other",
     grpc: rpc({ bytes: groups }, undefined, unreadableBytes),
     connect: rpc({ bytes: `{"messages":${lists}}` }, undefined, unreadable),
-    chat: openai({ body: `{"messages":${lists}}` }, "messages[0]"),
-    responses: openai({ body: `{"input":${lists}}` }, "input[0]"),
-    messages: anthropic({ body: `{"max_tokens":9,"messages":${lists}}` }, "messages.0"),
+    ...restBody(`{"messages":${lists}}`, { says: /1000 levels/ }),
     legacy: { ask: { bytes: groups }, refused: unreadableBytes },
   },
   {
@@ -306,23 +304,34 @@ const badSending: BadRequest[] = [
       turn({ options: { responseFormat: { type: "json_schema", jsonSchema: { schema: objects } } } }),
       "options.response_format.json_schema.schema",
     ),
-    chat: openai(
-      {
-        body: `{"messages":${JSON.stringify(hi)},"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":${objects}}}}`,
-      },
-      "response_format.json_schema.schema",
-    ),
-    responses: openai(
-      { body: `{"input":"hi","text":{"format":{"type":"json_schema","name":"n","schema":${objects}}}}` },
-      "text.format.schema",
+    ...restBody(`{"schema":${objects}}`, { says: /1000 levels/ }),
+    legacy: legacy(legacyTurn({ schema: objects }), "schema", { rpc: "GenerateStructured" }),
+  },
+  {
+    fault: "more tools than a log takes",
+    ...rpcs(turn({ tools: [{ name: "f", description: wordy }] }), "tools"),
+    ...bothOpenAI(
+      [
+        { body: chatBody({ tools: [{ type: "function", function: { name: "f", description: wordy } }] }) },
+        { body: responsesBody({ tools: [{ type: "function", name: "f", description: wordy }] }) },
+      ],
+      "tools",
     ),
     messages: anthropic(
-      {
-        body: `{"max_tokens":9,"messages":${JSON.stringify(hi)},"output_config":{"format":{"type":"json_schema","schema":${objects}}}}`,
-      },
-      "output_config.format.schema",
+      { body: messagesBody({ tools: [{ name: "f", description: wordy, input_schema: {} }] }) },
+      "tools",
     ),
-    legacy: legacy(legacyTurn({ schema: objects }), "schema", { rpc: "GenerateStructured" }),
+    legacy: "its requests bring no tools",
+  },
+  {
+    fault: "longer options than a log takes",
+    ...rpcs(turn({ options: { stop: [wordy] } }), "options.stop"),
+    ...bothOpenAI(
+      [{ body: chatBody({ metadata: { a: wordy } }) }, { body: responsesBody({ metadata: { a: wordy } }) }],
+      "metadata",
+    ),
+    messages: anthropic({ body: messagesBody({ stop_sequences: [wordy] }) }, "stop_sequences"),
+    legacy: "its requests have no options",
   },
   {
     fault: "a form in place of JSON",

@@ -58,10 +58,11 @@ test("turns begin in the sessions their requests name", async (context) => {
     }
   });
 
-  await context.test("an answer nobody gave is not found", async () => {
+  await context.test("an answer nobody gave is no request that can be met", async () => {
     await assert.rejects(ask("two", { previous_response_id: responseId("nowhere", "turn_1") }), {
-      status: 404,
+      status: 400,
       param: "previous_response_id",
+      code: "previous_response_not_found",
     });
   });
 

@@ -27,7 +27,7 @@ export function languageServerHandlers({ languageServers, admin, workspaceFrom }
       checkLength(language, 100, "language");
       // Some clients send a path.
       const isPath = rootUri === "" || rootUri.startsWith("/");
-      const root = await workspaceFrom(isPath ? rootUri : pathFrom(rootUri, "root_uri"));
+      const root = await workspaceFrom(isPath ? rootUri : pathFrom(rootUri, "root_uri"), "root_uri");
       const view = await languageServers.start(language, root, context.signal);
       const message = `${view.name}${view.version === "" ? "" : ` ${view.version}`} runs`;
       return { success: true, message, serverInfo: viewToProto(view) };

@@ -44,8 +44,8 @@ export interface LegacyCore {
   readonly defaultModel: string;
   /** Absolute path of the server's own workspace. */
   readonly defaultWorkspace: string;
-  /** The folder a caller names, checked; the server's own for an empty name. @throws {AgentError} */
-  readonly workspaceFrom: (named: string) => Promise<string>;
+  /** The folder a caller names, checked; the server's own for an empty name. @throws {AgentError} that names the field. */
+  readonly workspaceFrom: (named: string, field?: string) => Promise<string>;
   /** @throws {AgentError} `failed_precondition` for a mode that can't be had here. */
   readonly checkMode: (mode: PermissionMode) => Promise<void>;
   readonly defaultMode: PermissionMode;

@@ -102,7 +102,10 @@ export function legacySessionHandlers(core: LegacyCore) {
       const before = await sessions.get(theCaller, sessionId);
       checkConfig(given);
       const model = modelFrom(given.llm, core);
-      const workspace = given.workspace === "" ? before.config.workspace : await core.workspaceFrom(given.workspace);
+      const workspace =
+        given.workspace === ""
+          ? before.config.workspace
+          : await core.workspaceFrom(given.workspace, "config.workspace");
       if (workspace !== before.config.workspace)
         throw invalidField("config.workspace", "can't be changed; create a session for another folder");
       const change = (config: SessionConfig): SessionConfig => ({
@@ -144,7 +147,7 @@ export function legacySessionHandlers(core: LegacyCore) {
       checkConfig(given);
       const config: SessionConfig = {
         title: given.name,
-        workspace: await core.workspaceFrom(given.workspace),
+        workspace: await core.workspaceFrom(given.workspace, "config.workspace"),
         model: modelFrom(given.llm, core),
         systemPrompt: given.systemPrompt,
         initialMessages: messages,
