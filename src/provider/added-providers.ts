@@ -206,6 +206,9 @@ export class AddedProviders {
     const { name, baseUrl, apiKey, models } = provider;
     if (baseUrl.length > maxUrlCharacters)
       throw invalidField("provider.base_url", `has ${baseUrl.length} characters; ${maxUrlCharacters} is the most`);
+    const { username = "", password = "" } = URL.parse(baseUrl) ?? {};
+    if (username !== "" || password !== "")
+      throw invalidField("provider.base_url", "has a user name or password; give the provider's api_key");
     if (apiKey.length > maxKeyCharacters || !/^[\x21-\x7e]*$/.test(apiKey))
       throw invalidField("provider.api_key", "is too long or has characters that no header can carry");
     if (models.length > maxModels)

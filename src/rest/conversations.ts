@@ -55,9 +55,9 @@ async function createConversation(core: ConversationsCore, call: RestCall): Prom
   return { body: conversationOf(await core.sessions.create(core.principal, config, core.newId("conv"), "")) };
 }
 
-/** What callers say of a conversation, without our own word on it. */
+/** What callers say of a conversation, without our own words on it. */
 function metadataFrom(value: unknown): Readonly<Record<string, string>> {
-  const { [madeByKey]: _, ...metadata } = readOptionalMap(value, "metadata") ?? {};
+  const metadata = entriesOf(readOptionalMap(value, "metadata") ?? {}, false);
   const length = JSON.stringify(metadata).length;
   if (length > maxMetadataLength)
     throw invalidField("metadata", `takes ${length} characters; at most ${maxMetadataLength} are kept`);
@@ -68,16 +68,23 @@ function metadataFrom(value: unknown): Readonly<Record<string, string>> {
 const madeByKey = "codeagent.api";
 const maxMetadataLength = 64 * 1024;
 
+/** Of a session's metadata what the server and its other services keep there, or what its callers do. */
+function entriesOf(metadata: Readonly<Record<string, string>>, areOurs: boolean): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    Object.entries(metadata).filter(([key]) => /^(?:codeagent|legacy)\./.test(key) === areOurs),
+  );
+}
+
 async function getConversation({ sessions, principal }: ConversationsCore, call: RestCall): Promise<RestReply> {
   return { body: conversationOf(await sessions.get(principal, idOf(call))) };
 }
 
 async function updateConversation({ sessions, principal }: ConversationsCore, call: RestCall): Promise<RestReply> {
   const metadata = metadataFrom(readObject(await call.body(), "request")["metadata"]);
-  const change = (config: SessionConfig): SessionConfig => {
-    const madeBy = config.metadata[madeByKey];
-    return { ...config, metadata: madeBy === undefined ? metadata : { ...metadata, [madeByKey]: madeBy } };
-  };
+  const change = (config: SessionConfig): SessionConfig => ({
+    ...config,
+    metadata: { ...metadata, ...entriesOf(config.metadata, true) },
+  });
   return { body: conversationOf(await sessions.update(principal, idOf(call), change)) };
 }
 
@@ -166,7 +173,7 @@ async function allMessages({ sessions, principal }: ConversationsCore, sessionId
 }
 
 function conversationOf({ sessionId, createdMs, config }: SessionView) {
-  const { [madeByKey]: _, ...metadata } = config.metadata;
+  const metadata = entriesOf(config.metadata, false);
   return { id: sessionId, object: "conversation", created_at: Math.floor(createdMs / 1000), metadata };
 }
 

@@ -38,7 +38,8 @@ interface Piece {
 
 /**
  * Tells a turn as server-sent events. The head is held back until the model has said something or the turn has ended, so that
- * what fails before has its own status; but not for longer than `headAfterMs`. Reads no faster than the caller takes it.
+ * what fails before has its own status; but not for longer than `headAfterMs`. Reads no faster than the caller takes it; one
+ * that takes nothing for twice `slowReaderMs` is cut off, or what it has not taken would be held for as long as it likes.
  * @returns whether the turn was told to its end
  * @throws what the reading and the answer throw, the signal's reason when the caller hung up; the response is not ended then,
  *   and its head may have been sent.
@@ -79,7 +80,7 @@ export async function writeEventStream(options: EventStreamOptions): Promise<boo
           continue;
         }
         begin("");
-        if (piece.text !== "") await write(response, piece.text, signal);
+        if (piece.text !== "") await write(response, piece.text, signal, 2 * limits.slowReaderMs);
       }
     }
     return hasEnded;
@@ -114,12 +115,18 @@ function saysSomething({ type }: LogEvent): boolean {
   return /^(?:block-|tool-|request-|plan-|turn-finished)/.test(type);
 }
 
-/** @throws the signal's reason when the caller hung up meanwhile. */
-async function write(response: RestResponse, text: string, signal: AbortSignal): Promise<void> {
+/**
+ * @param longestMs how long the caller may take nothing before the response is destroyed; 0 for as long as it likes. Node's
+ *   own timer of a stream of HTTP/2 begins anew with whatever else its connection sends.
+ * @throws the signal's reason when the caller hung up meanwhile, or was cut off.
+ */
+async function write(response: RestResponse, text: string, signal: AbortSignal, longestMs: number): Promise<void> {
   signal.throwIfAborted();
   if (response.write(text)) return;
   await new Promise<void>((resolve) => {
+    const cut = longestMs === 0 ? undefined : setTimeout(() => response.destroy(), longestMs);
     const settle = () => {
+      clearTimeout(cut);
       response.off("drain", settle);
       response.off("close", settle);
       resolve();

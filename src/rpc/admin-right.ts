@@ -8,6 +8,10 @@ export type AdminMode = (typeof adminModes)[number];
 
 const isFromHere = createContextKey(false, { description: "the call comes from this machine" });
 
+/** Header fields of proxies, of networks that deliver content and of service meshes, in lower case. */
+const ofProxies =
+  /^(?:forwarded|via|x-forwarded(?:-.+)?|x-real-ip|x-client-ip|x-cluster-client-ip|true-client-ip|cf-connecting-ip(?:v6)?|fastly-client-ip|x-original-forwarded-for|x-envoy-.+)$/;
+
 /** What of a request tells whether it comes from this machine. */
 interface RequestOrigin {
   readonly socket: { readonly remoteAddress?: string | undefined };
@@ -16,12 +20,12 @@ interface RequestOrigin {
 
 /**
  * Notes for the handlers of a call whether it comes from this machine. A proxy on this machine speaks for others, and
- * says so in a header.
+ * says so in a header; one that says nothing can't be told from a caller.
  */
 export function originValues({ socket, headers }: RequestOrigin): ContextValues {
   const address = socket.remoteAddress ?? "";
   const isLoopback = address === "::1" || /^(?:::ffff:)?127\./i.test(address);
-  const isProxied = ["forwarded", "x-forwarded-for", "x-real-ip", "via"].some((name) => headers[name] !== undefined);
+  const isProxied = Object.keys(headers).some((name) => ofProxies.test(name));
   return createContextValues().set(isFromHere, isLoopback && !isProxied);
 }
 

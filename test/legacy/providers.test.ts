@@ -145,6 +145,7 @@ test("what can't be a provider or a default is refused by its field", async (con
     [{ ...good, name: "Corp" }, /provider: a name of small letters/],
     [{ name: "corp" }, /provider.base_url: is missing/],
     [{ ...good, base_url: "ftp://x/" }, /provider.base_url: an http/],
+    [{ ...good, base_url: "http://me:pass@127.0.0.1:1/v1" }, /provider.base_url: has a user name or password/],
     [{ ...good, api_key: "a b" }, /provider.api_key/],
     [{ ...good, models: [{ id: "" }] }, /provider.models\[0\].id/],
     [{ ...good, models: [{ id: "m", api_key: "x" }] }, /provider.models\[0\].api_key/],

@@ -24,7 +24,10 @@ class FakeResponse extends EventEmitter implements RestResponse {
     return this.takes;
   }
   end(): void {}
-  destroy(): void {}
+  destroy(): void {
+    this.destroyed = true;
+    this.emit("close");
+  }
 }
 
 const answer: RestAnswer = {
@@ -39,7 +42,7 @@ const answer: RestAnswer = {
 function write(
   response: FakeResponse,
   events: AsyncIterable<LogEvent>,
-  { silenceMs = 60_000, headAfterMs = 60_000, signal = new AbortController().signal } = {},
+  { silenceMs = 60_000, headAfterMs = 60_000, slowReaderMs = 0, signal = new AbortController().signal } = {},
 ) {
   const reading = {
     headSeq: 0,
@@ -50,7 +53,7 @@ function write(
     },
     waitingBytes: async () => 0,
   };
-  const limits = { silenceMs, slowReaderMs: 0, slowReaderBytes: 1 };
+  const limits = { silenceMs, slowReaderMs, slowReaderBytes: 1 };
   return writeEventStream({ response, reading, answer, signal, limits, headAfterMs, headers: {} });
 }
 
@@ -111,6 +114,23 @@ describe("a stream of events", { timeout: 5000 }, () => {
     response.emit("drain");
     assert.equal(await done, true);
     assert.equal(read, 100);
+  });
+
+  test("a caller that takes nothing any more is cut off", async () => {
+    const response = new FakeResponse();
+    response.takes = false;
+    const leaving = new AbortController();
+    response.on("close", () => leaving.abort(new Error("gone")));
+    let isClosed = false;
+    async function* endless() {
+      try {
+        for (;;) yield blockStart;
+      } finally {
+        isClosed = true;
+      }
+    }
+    await assert.rejects(write(response, endless(), { slowReaderMs: 5, signal: leaving.signal }), /gone/);
+    assert.deepEqual([response.destroyed, isClosed, response.listenerCount("drain")], [true, true, 0]);
   });
 
   test("a turn whose log ends before it is not told as whole", async () => {

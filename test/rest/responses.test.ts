@@ -67,7 +67,7 @@ function keptBy({ output }: Responses.Response): Responses.ResponseInputItem[] {
 }
 
 test("the Responses API", { timeout: 30_000 }, async (context) => {
-  const { app } = await startTestApp(context, { script });
+  const { app, client: service } = await startTestApp(context, { script });
   const { url } = app;
   const client = clientOf(url);
 
@@ -204,6 +204,15 @@ test("the Responses API", { timeout: 30_000 }, async (context) => {
       deleted: true,
     });
     await assert.rejects(client.conversations.retrieve(conversation.id), { status: 404 });
+  });
+
+  await context.test("leaves alone what other services keep beside a conversation's own metadata", async () => {
+    const kept = { "legacy.policy": "{}", "codeagent.legacy": '{"temperature":0.5}' };
+    const { sessionId } = await service.createSession({ sessionId: "shared", metadata: { topic: "a", ...kept } });
+    assert.deepEqual((await client.conversations.retrieve(sessionId)).metadata, { topic: "a" });
+    const updated = await client.conversations.update(sessionId, { metadata: { name: "b", "legacy.policy": "x" } });
+    assert.deepEqual(updated.metadata, { name: "b" });
+    assert.deepEqual((await service.getSession({ sessionId })).metadata, { name: "b", ...kept });
   });
 
   await context.test("forgets an answer on its own, not one that others go on from", async () => {
