@@ -2,7 +2,7 @@ import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import type { GenerateChunk } from "../gen/codeagent/v1/code_agent_pb.ts";
 import { invalidField } from "../src/chat/error.ts";
-import { messageFromAnyShape } from "../src/convert/any-message.ts";
+import { messagesFromAnyShape } from "../src/convert/any-message.ts";
 import type { ChatCompletionChunk } from "../src/convert/openai/event.ts";
 import type { ChatCompletionMessageParam as ReadableMessage } from "../src/convert/openai/message.ts";
 import {
@@ -12,6 +12,7 @@ import {
   turnRequestFromOpenAI,
 } from "../src/convert/openai/request.ts";
 import { type ChatCompletion, completionFromResponse } from "../src/convert/openai/response.ts";
+import { turnDetails } from "../src/convert/openai/turn-details.ts";
 import { logRecordFromProto } from "../src/convert/proto/event.ts";
 import { turnRequestToProto } from "../src/convert/proto/request.ts";
 import { foldTurnAnswer } from "../src/session/turn-answer.ts";
@@ -91,25 +92,32 @@ export async function chatCompletion(
   params: ChatCompletionParams,
   resume: ResumeOptions = {},
 ): Promise<ChatCompletion> {
-  const { request } = readParams(params);
+  const { request, clientTools, isKept } = readParams(params);
   const { signal } = params;
   const stream = streamTurn(client, request, { ...resume, ...(signal === undefined ? {} : { signal }) });
   let createdMs = Date.now();
   const isToldAnew = retellings();
   let fold: ReturnType<typeof foldTurnAnswer> | undefined;
+  let gathered: ReturnType<typeof turnDetails> | undefined;
   let turn: TurnPosition | undefined;
   for await (const chunk of stream) {
-    if (isToldAnew(chunk)) fold = undefined;
+    if (isToldAnew(chunk)) {
+      fold = undefined;
+      gathered?.restart();
+    }
     if (chunk.seq === 0n || chunk.event.case === undefined) continue;
     turn = positionOf(chunk, request.requestId);
     if (chunk.event.case === "turnStarted") createdMs = timeOf(chunk) ?? createdMs;
     checkNotCancelled(chunk, turn);
     fold ??= foldTurnAnswer(chunk.sessionId);
-    fold.add(logRecordFromProto(chunk));
+    if (!isKept) gathered ??= turnDetails({ turnId: chunk.turnId, clientTools, streams: false });
+    const record = logRecordFromProto(chunk);
+    fold.add(record);
+    gathered?.push(record.event);
   }
   if (fold?.failure !== undefined) throw codeAgentErrorFrom(fold.failure, turn);
   if (fold?.answer === undefined) throw codeAgentErrorFrom(new Error("the turn ended without an answer"), turn);
-  return completionFromResponse(fold.answer, createdMs);
+  return completionFromResponse(fold.answer, createdMs, gathered?.details());
 }
 
 /**
@@ -130,7 +138,7 @@ export function streamChatCompletion(
   params: ChatCompletionParams,
   resume: ResumeOptions = {},
 ): AbortableStream<ChatCompletionChunk> {
-  const { request, includeUsage, clientTools } = readParams(params);
+  const { request, includeUsage, clientTools, isKept } = readParams(params);
   const { signal } = params;
   const stream = streamTurn(client, request, { ...resume, ...(signal === undefined ? {} : { signal }) });
   const isToldAnew = retellings();
@@ -144,6 +152,7 @@ export function streamChatCompletion(
       createdMs: timeOf(chunk) ?? Date.now(),
       clientTools,
       includeUsage,
+      isKept,
     });
     const turn = positionOf(chunk, request.requestId);
     checkNotCancelled(chunk, turn);
@@ -162,7 +171,7 @@ function readParams(params: ChatCompletionParams) {
       throw invalidField("max_steps", `is ${max_steps}; must be a whole number from 1`);
     if (allowed_tools?.length === 0)
       throw invalidField("allowed_tools", 'is empty; leave it out for all, or set tool_choice to "none" for none');
-    const { request, includeUsage } = turnRequestFromOpenAI(openai, messageFromAnyShape);
+    const { request, includeUsage } = turnRequestFromOpenAI(openai, messagesFromAnyShape);
     const options = {
       ...request.options,
       ...(max_steps === undefined ? {} : { maxSteps: max_steps }),
@@ -177,6 +186,7 @@ function readParams(params: ChatCompletionParams) {
       }),
       includeUsage,
       clientTools: new Set(request.tools.map((tool) => tool.name)),
+      isKept: session_id !== "",
     };
   } catch (error) {
     throw codeAgentErrorFrom(error);

@@ -1,10 +1,12 @@
 import { Code } from "@connectrpc/connect";
-import { completionChunks as chunksOfTurn } from "../src/convert/openai/completion-chunks.ts";
-import type { ChunkOptions } from "../src/convert/openai/event.ts";
+import {
+  type CompletionChunksOptions,
+  completionChunks as chunksOfTurn,
+} from "../src/convert/openai/completion-chunks.ts";
 import { CodeAgentError } from "./error.ts";
 
 /** As in `src/convert`; what its `push` throws for an answer begun anew is a CodeAgentError, `ANSWER_BEGUN_ANEW`. */
-export function completionChunks(options: ChunkOptions) {
+export function completionChunks(options: CompletionChunksOptions) {
   return chunksOfTurn(options, begunAnew);
 }
 

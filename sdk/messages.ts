@@ -1,5 +1,5 @@
 import type { ContentBlock, GenerateResponse, Message } from "../gen/codeagent/v1/code_agent_pb.ts";
-import { type ContractMessage, messageFromAnyShape } from "../src/convert/any-message.ts";
+import { type ContractMessage, messagesFromAnyShape } from "../src/convert/any-message.ts";
 import type { ChatCompletion, ChatCompletionMessage } from "../src/convert/openai/response.ts";
 import { messageToProto } from "../src/convert/proto/message.ts";
 import type { ChatCompletionMessageParam } from "./chat-completion.ts";
@@ -24,8 +24,8 @@ export type AnyMessage = ChatCompletionMessageParam | ContractMessage | EnumRole
  */
 export function messagesFrom(messages: readonly AnyMessage[]): Message[] {
   try {
-    return messages.map((message, index) =>
-      messageToProto(messageFromAnyShape(message, `messages[${index}]`, index + 1)),
+    return messages.flatMap((message, index) =>
+      messagesFromAnyShape(message, `messages[${index}]`, index + 1).map(messageToProto),
     );
   } catch (error) {
     throw codeAgentErrorFrom(error);

@@ -2,7 +2,7 @@ import { create, fromJson, type JsonValue, type MessageInitShape } from "@bufbui
 import { type MessageJson, MessageSchema } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { AgentError } from "../chat/error.ts";
 import type { Message } from "../chat/message.ts";
-import { messageFromOpenAI } from "./openai/message.ts";
+import { messagesFromOpenAI } from "./openai/message.ts";
 import { messageFromProto } from "./proto/message.ts";
 
 /** A message of the contract: made by `create`, an answer's own, or as its JSON. */
@@ -21,18 +21,18 @@ export function roleWord(role: unknown): unknown {
 }
 
 /**
- * Reads a message in the contract's shape or in OpenAI's, whichever it has. One that fits both is read as OpenAI's, which says
+ * Reads a message in the contract's shape or in OpenAI's, whichever it has; one in OpenAI's may be several. One that fits both is read as OpenAI's, which says
  * the same.
- * @param functionCall as for `messageFromOpenAI`.
+ * @param functionCall as for `messagesFromOpenAI`.
  * @throws {AgentError} `invalid_request` with the path of the field that is wrong.
  */
-export function messageFromAnyShape(message: unknown, path = "messages[0]", functionCall = 1): Message {
+export function messagesFromAnyShape(message: unknown, path = "messages[0]", functionCall = 1): Message[] {
   if (typeof message !== "object" || message === null || !("role" in message))
-    return messageFromOpenAI(message, path, functionCall);
+    return messagesFromOpenAI(message, path, functionCall);
   const read = { ...message, role: roleWord(message.role) };
-  if (!isOfContract(read)) return messageFromOpenAI(read, path, functionCall);
+  if (!isOfContract(read)) return messagesFromOpenAI(read, path, functionCall);
   try {
-    return messageFromProto(isJson(read) ? fromJson(MessageSchema, read) : create(MessageSchema, initOf(read)), path);
+    return [messageFromProto(isJson(read) ? fromJson(MessageSchema, read) : create(MessageSchema, initOf(read)), path)];
   } catch (cause) {
     if (cause instanceof AgentError) throw cause;
     const description = `is no message: ${cause instanceof Error ? cause.message : String(cause)}`;

@@ -1,3 +1,4 @@
+import { base64Decode, base64Encode } from "@bufbuild/protobuf/wire";
 import type {
   BlockOrigin,
   ReasoningBlock,
@@ -45,11 +46,23 @@ export function sealReasoning(block: ReasoningLikeBlock): string {
 }
 
 /**
+ * Where a block stood among what a message shows of the same turn: after so much of its text (`textBefore` of `textInAll`,
+ * in UTF-16 code units) and after so many of its calls.
+ */
+export interface Place {
+  readonly textBefore: number;
+  readonly textInAll: number;
+  readonly callsBefore: number;
+}
+
+/**
  * As `sealReasoning`, for all that a turn added to the history and a format cannot show: without it a model that is asked
  * to go on does not know what it did, and providers refuse reasoning that comes after something that is missing.
+ * @param place for formats that tell what is sealed apart from what is shown
  */
-export function sealBlock(block: SealableBlock): string {
-  return `${prefix}${Buffer.from(JSON.stringify(fieldsOf(block)), "utf8").toString("base64url")}`;
+export function sealBlock(block: SealableBlock, place?: Place): string {
+  const fields = place === undefined ? fieldsOf(block) : { ...fieldsOf(block), place: { ...place } };
+  return `${prefix}${base64Encode(new TextEncoder().encode(JSON.stringify(fields)), "url")}`;
 }
 
 /** Whether a text claims to be an envelope of ours; it may still be damaged. */
@@ -70,9 +83,18 @@ export function openReasoning(text: string): ReasoningLikeBlock | undefined {
 
 /** As `openReasoning`, for what `sealBlock` sealed. */
 export function openBlock(text: string): SealableBlock | undefined {
+  return openPlacedBlock(text)?.block;
+}
+
+/** As `openBlock`, with the place that was sealed with it. */
+export function openPlacedBlock(
+  text: string,
+): { readonly block: SealableBlock; readonly place: Place | undefined } | undefined {
   if (!isSealedReasoning(text) || text.length > mostCharacters) return undefined;
-  const fields = parseObject(Buffer.from(text.slice(prefix.length), "base64url").toString("utf8"));
-  return fields === undefined ? undefined : blockOf(fields);
+  const bytes = bytesOf(text.slice(prefix.length));
+  const fields = bytes === undefined ? undefined : parseObject(new TextDecoder().decode(bytes));
+  const block = fields === undefined ? undefined : blockOf(fields);
+  return block === undefined ? undefined : { block, place: placeOf(fields?.["place"]) };
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -149,7 +171,7 @@ function fieldsOf(block: SealableBlock): object {
 }
 
 function originFields({ provider, model, dialect, raw }: BlockOrigin): object {
-  return { provider, model, dialect, raw: raw === undefined ? undefined : Buffer.from(raw).toString("base64") };
+  return { provider, model, dialect, raw: raw === undefined ? undefined : base64Encode(raw) };
 }
 
 function originOf(fields: Fields): BlockOrigin {
@@ -158,7 +180,7 @@ function originOf(fields: Fields): BlockOrigin {
     provider: textOf(fields["provider"]),
     model: textOf(fields["model"]),
     dialect: textOf(fields["dialect"]),
-    raw: raw === undefined ? undefined : new Uint8Array(Buffer.from(raw, "base64")),
+    raw: raw === undefined ? undefined : bytesOf(raw),
   });
 }
 
@@ -169,6 +191,31 @@ function parseObject(json: string): Fields | undefined {
   } catch {
     return undefined;
   }
+}
+
+function bytesOf(base64: string): Uint8Array | undefined {
+  try {
+    return base64Decode(base64);
+  } catch {
+    return undefined;
+  }
+}
+
+function placeOf(value: unknown): Place | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  const fields: Fields = { ...value };
+  const at = (name: string) => countOf(fields[name]);
+  const { textBefore, textInAll, callsBefore } = {
+    textBefore: at("textBefore"),
+    textInAll: at("textInAll"),
+    callsBefore: at("callsBefore"),
+  };
+  if (textBefore === undefined || textInAll === undefined || callsBefore === undefined) return undefined;
+  return { textBefore, textInAll, callsBefore };
+}
+
+function countOf(value: unknown): number | undefined {
+  return typeof value === "number" && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
 }
 
 /** A string that no half of a surrogate pair is in; nothing for anything else. */

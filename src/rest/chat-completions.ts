@@ -5,6 +5,7 @@ import { openAIError } from "../convert/openai/error.ts";
 import { readObject } from "../convert/openai/field.ts";
 import { turnRequestFromOpenAI } from "../convert/openai/request.ts";
 import { completionFromResponse } from "../convert/openai/response.ts";
+import { turnDetails } from "../convert/openai/turn-details.ts";
 import { refuseUnsupported } from "../convert/openai/unsupported.ts";
 import { foldTurnAnswer } from "../session/turn-answer.ts";
 import { agentErrorFrom } from "../session/turn-error.ts";
@@ -13,7 +14,8 @@ import type { RestAnswer, RestApi, RestTurnFacts } from "./rest-api.ts";
 /**
  * OpenAI's Chat Completions, `POST /v1/chat/completions`. What is read and refused is told by `turnRequestFromOpenAI` and
  * `refuseUnsupported`; that an answer be stored (`store`) is no wish to a model and is passed over. Thinking in the open is
- * `reasoning_content`. A stream ends with `[DONE]`, or with an error and without it.
+ * `reasoning_content`; what else the next request has to hold goes along in `reasoning_details`, unless a session keeps it.
+ * A stream ends with `[DONE]`, or with an error and without it.
  */
 export const chatCompletionsApi: RestApi = {
   read(body) {
@@ -40,13 +42,16 @@ interface Asked {
   readonly stream: boolean;
 }
 
-function completionAnswer({ sessionId, turnId, createdMs }: RestTurnFacts, asked: Asked): RestAnswer {
+function completionAnswer({ sessionId, turnId, createdMs, isKept }: RestTurnFacts, asked: Asked): RestAnswer {
   const fold = foldTurnAnswer(sessionId);
-  const chunks = asked.stream ? completionChunks({ turnId, createdMs, ...asked }, begunAnew) : undefined;
+  const { clientTools } = asked;
+  const chunks = asked.stream ? completionChunks({ turnId, createdMs, isKept, ...asked }, begunAnew) : undefined;
+  const gathered = asked.stream || isKept ? undefined : turnDetails({ turnId, clientTools, streams: false });
   return {
     push(record) {
       const { event } = record;
       fold.add(record);
+      gathered?.push(event);
       if (event.type === "turn-finished") {
         if (event.error !== undefined) throw agentErrorFrom(event.error);
         // OpenAI has no word for an answer that somebody cut off, and `stop` would call it whole.
@@ -60,7 +65,7 @@ function completionAnswer({ sessionId, turnId, createdMs }: RestTurnFacts, asked
     },
     body() {
       if (fold.answer === undefined) throw new AgentError("internal", `turn ${turnId} ended without a last event`);
-      return completionFromResponse(fold.answer, createdMs);
+      return completionFromResponse(fold.answer, createdMs, gathered?.details());
     },
     failure: (error) => [{ data: JSON.stringify(openAIError(error).body) }],
   };

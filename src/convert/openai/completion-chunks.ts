@@ -7,6 +7,7 @@ import {
   holdsText,
   type ToolCallDelta,
 } from "./event.ts";
+import { turnDetails } from "./turn-details.ts";
 
 const saysOtherwise =
   "the model was asked anew in the middle of its answer and says something else now; what was shown is void, ask again or read the session";
@@ -17,12 +18,20 @@ interface Track {
   repeated: number;
 }
 
+export interface CompletionChunksOptions extends Omit<ChunkOptions, "details"> {
+  /** A session keeps what the turn did, so that the client need not; default is that none does. */
+  readonly isKept?: boolean;
+}
+
 /**
  * Turns the events of a turn into OpenAI's chunks, and sees to it that a reader who just puts them together is right also
  * when part of the turn comes again (a new attempt at a step, a log told anew): what was shown is not shown again.
+ * What chunks have no form for comes at the end (`turnDetails`), of what the turn came to only.
  * @param begunAnew makes the error for an answer that says something else the second time
  */
-export function completionChunks(options: ChunkOptions, begunAnew: (message: string) => Error) {
+export function completionChunks(given: CompletionChunksOptions, begunAnew: (message: string) => Error) {
+  const gathered = given.isKept === true ? undefined : turnDetails({ ...given, streams: true });
+  const options: ChunkOptions = { ...given, details: () => gathered?.details() };
   const shown = new Map<string, Track>();
   let stepBegin = new Map<string, number>();
   let model = options.model;
@@ -66,6 +75,7 @@ export function completionChunks(options: ChunkOptions, begunAnew: (message: str
   };
   const freshDelta = (delta: ChatCompletionDelta): ChatCompletionDelta | undefined => {
     const { role, content, reasoning_content: reasoning, tool_calls: calls } = delta;
+    if (delta.reasoning_details !== undefined) return delta;
     if (role !== undefined) {
       if (roleShown) return undefined;
       roleShown = true;
@@ -92,6 +102,7 @@ export function completionChunks(options: ChunkOptions, begunAnew: (message: str
     /** What follows tells the turn from its beginning. */
     restart(): void {
       rewind(new Map());
+      gathered?.restart();
     },
     /**
      * The chunks an event makes, often none.
@@ -99,6 +110,7 @@ export function completionChunks(options: ChunkOptions, begunAnew: (message: str
      * @throws what `begunAnew` makes.
      */
     push(event: LogEvent): ChatCompletionChunk[] {
+      gathered?.push(event);
       if (event.type === "turn-started") {
         model = event.model || model;
         holds = holdsText(event);

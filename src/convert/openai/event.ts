@@ -2,6 +2,7 @@ import { AgentError } from "../../chat/error.ts";
 import type { BlockDelta, LogEvent } from "../../chat/log-event.ts";
 import type { ContentBlock } from "../../chat/message.ts";
 import { thinkingOfBlock } from "./message.ts";
+import type { ReasoningDetail } from "./reasoning-details.ts";
 import type { CompletionFinishReason } from "./response.ts";
 import { completionFinishReasons, completionId } from "./response.ts";
 import type { CompletionUsage } from "./usage.ts";
@@ -19,6 +20,8 @@ export interface ChatCompletionDelta {
   content?: string;
   /** Thinking in the open; not of OpenAI itself, but common among those who speak its shape. */
   reasoning_content?: string;
+  /** What there is no form for, to be sent back with the message (`turnDetails`); in one chunk before the end's. */
+  reasoning_details?: ReasoningDetail[];
   tool_calls?: ToolCallDelta[];
 }
 
@@ -50,6 +53,8 @@ export interface ChunkOptions {
   readonly includeUsage: boolean;
   /** What `holdsText` says of the turn, where its first event is not among those given. */
   readonly holdsText?: boolean;
+  /** What goes along with the message, asked for at the end of the turn. */
+  readonly details?: () => ReasoningDetail[] | undefined;
 }
 
 /** A block of the step that runs, and how much of it the client has. */
@@ -66,12 +71,13 @@ export function holdsText({ options }: Extract<LogEvent, { type: "turn-started" 
 
 /**
  * Turns the events of one turn, in order, into OpenAI's chunks: first the role, then text, thinking and the client's calls
- * as they come, then the reason of the end in a chunk of its own, then usage where it was asked for and is known.
+ * as they come, then what goes along in one chunk (clients that put chunks
+ * together know no field but their own, and keep the last value of another), then the reason of the end in a chunk of its own, then usage where it was asked for and is known.
  *
  * A turn is one answer: text of later steps goes on where the earlier ended, and what the server's own tools did is not
  * shown. What was sent cannot be taken back: text that a new attempt at a step voids stays, and a call that it voids ends
  * the stream. Where JSON was asked for, text waits for the end of the turn, since only the last answer has the form that
- * was asked for. Signatures, redacted and encrypted thinking, images and notices are not shown.
+ * was asked for. Signatures, redacted and encrypted thinking, images and notices are not shown; `details` may hold them.
  * @returns takes an event and gives the chunks it makes, often none.
  * @throws {AgentError} from the returned function: the turn's own error where it failed, and `unavailable` where a new
  * attempt voids a call the client has seen.
@@ -155,7 +161,10 @@ export function chunksFromLogEvents(options: ChunkOptions): (event: LogEvent) =>
       case "turn-finished": {
         const { error } = event;
         if (error !== undefined) throw new AgentError(error.kind, error.message, error);
-        const ended = [...start(), ...(held ?? []), choice({}, completionFinishReasons[event.finishReason])];
+        const reasoning_details = options.details?.();
+        const details = reasoning_details === undefined ? [] : [choice({ reasoning_details })];
+        const end = choice({}, completionFinishReasons[event.finishReason]);
+        const ended = [...start(), ...(held ?? []), ...details, end];
         const usage = includeUsage ? usageToOpenAI(event.usage) : undefined;
         return usage === undefined ? ended : [...ended, chunk([], usage)];
       }

@@ -1,5 +1,5 @@
 import { invalidField } from "../../chat/error.ts";
-import type { ContentBlock, Message, ToolResultBlock, ToolUseBlock } from "../../chat/message.ts";
+import type { ContentBlock, Message, ThinkingBlock, ToolResultBlock, ToolUseBlock } from "../../chat/message.ts";
 import { messageText, toolUses } from "../../chat/message.ts";
 import { checkFileData, checkImageDetail, checkImageUrl } from "../content-check.ts";
 import { present, presentText } from "../present.ts";
@@ -18,6 +18,7 @@ import {
   readText,
   readWord,
 } from "./field.ts";
+import { type ReadDetail, readDetails, type SaidBlock, sealDetails } from "./reasoning-details.ts";
 
 export interface TextPart {
   type: "text";
@@ -69,6 +70,8 @@ export interface AssistantMessageParam {
   content?: string | (TextPart | RefusalPart)[] | null;
   /** Thinking in the open; not of OpenAI itself, but common among those who speak its shape. */
   reasoning_content?: string | null;
+  /** What this shape has no form for, as an answer gave it (`ReasoningDetail`) or another service's did. */
+  reasoning_details?: readonly unknown[] | null;
   refusal?: string | null;
   name?: string;
   tool_calls?: ChatCompletionToolCall[];
@@ -100,22 +103,26 @@ export type ChatCompletionMessageParam =
 const messageRoles = ["system", "developer", "user", "assistant", "tool", "function"] as const;
 
 /**
- * Reads a message in OpenAI's shape. Thinking comes first, then what is said, then the calls. A refusal is read as text;
- * the id of audio said before is not read. `function_call` and `function` messages have no call id: they get
+ * Reads a message in OpenAI's shape, which may be several of ours: what the server did within an assistant's answer stands
+ * in its place again, where the client sends back the `reasoning_details` that hold it (`readDetails`).
+ *
+ * Thinking comes first, then what is said, then the calls; what `reasoning_details` hold stands where it stood, and
+ * `reasoning_content`, which says the same once more, is not read beside them. A content that is not the one the answer had
+ * comes after all of it. A refusal is read as text; the id of audio said before is not read. `function_call` and `function` messages have no call id: they get
  * `function_<name>_<functionCall>`.
  * @param path of the message in its request, for errors.
  * @param functionCall how many `function_call`s the conversation has up to here, this one included; it tells the calls of
  * one function apart.
  * @throws {AgentError} `invalid_request` with the path of the field that is wrong, as in `messages[1].content[0].type`.
  */
-export function messageFromOpenAI(param: unknown, path = "messages[0]", functionCall = 1): Message {
+export function messagesFromOpenAI(param: unknown, path = "messages[0]", functionCall = 1): Message[] {
   const fields = readObject(param, path);
   const role = readWord(fields["role"], messageRoles, `${path}.role`);
   const name = presentText(readOptionalText(fields["name"], `${path}.name`) ?? "");
   switch (role) {
     case "system":
     case "developer":
-      return present({ role, blocks: partsFromOpenAI(fields["content"], `${path}.content`, ["text"]), name });
+      return [present({ role, blocks: partsFromOpenAI(fields["content"], `${path}.content`, ["text"]), name })];
     case "user": {
       const blocks = partsFromOpenAI(fields["content"], `${path}.content`, [
         "text",
@@ -124,29 +131,29 @@ export function messageFromOpenAI(param: unknown, path = "messages[0]", function
         "file",
       ]);
       if (isEmpty(blocks)) throw invalidField(`${path}.content`, "is empty");
-      return present({ role, blocks, name });
+      return [present({ role, blocks, name })];
     }
     case "assistant": {
-      const blocks = [...thinkingOf(fields, path), ...saidOf(fields, path), ...callsOf(fields, path, functionCall)];
-      if (isEmpty(blocks))
+      const details = readDetails(fields["reasoning_details"], `${path}.reasoning_details`);
+      const thinking = thinkingOf(fields, path).map((block) => ({ block }));
+      const shown = { said: saidOf(fields, path), calls: callsOf(fields, path, functionCall) };
+      const messages = inOrder(details.length === 0 ? thinking : details, shown, name);
+      if (messages.every(({ blocks }) => isEmpty(blocks)))
         throw invalidField(
           `${path}.content`,
           "is empty, and there are no tool_calls; an assistant message has one of them",
         );
-      return present({ role, blocks, name });
+      return messages;
     }
     case "tool": {
       const parts = partsFromOpenAI(fields["content"], `${path}.content`, ["text", "image_url", "input_audio", "file"]);
-      return present({
-        role,
-        blocks: [resultOfParts(readFilledText(fields["tool_call_id"], `${path}.tool_call_id`), parts)],
-        name,
-      });
+      const blocks = [resultOfParts(readFilledText(fields["tool_call_id"], `${path}.tool_call_id`), parts)];
+      return [present({ role, blocks, name })];
     }
     case "function": {
       const called = readFilledText(fields["name"], `${path}.name`);
       const parts = partsFromOpenAI(fields["content"], `${path}.content`, ["text"]);
-      return present({ role: "tool", blocks: [resultOfParts(functionCallId(called, functionCall), parts)], name });
+      return [present({ role: "tool", blocks: [resultOfParts(functionCallId(called, functionCall), parts)], name })];
     }
     default:
       return role satisfies never;
@@ -154,10 +161,10 @@ export function messageFromOpenAI(param: unknown, path = "messages[0]", function
 }
 
 /**
- * Writes a message in OpenAI's shape. What it cannot hold is left out: ids, times and metadata of messages; signatures and
- * origins of thinking, redacted and encrypted thinking; unknown blocks; whether a tool failed; results in other than `tool`
- * messages; images, files and audio in other than `user` messages; names of `tool` messages; and that an assistant's text
- * and calls took turns: its text is joined before its calls.
+ * Writes a message in OpenAI's shape. Signed, redacted and encrypted thinking, unknown blocks and their places go along in
+ * `reasoning_details`. What cannot be held is left out: ids, times and metadata of messages; whose thinking in the open is;
+ * whether a tool failed; results in other than `tool` messages; images, files and audio in other than `user` messages;
+ * names of `tool` messages; and that an assistant's text and calls took turns: its text is joined before its calls.
  */
 export function messageToOpenAI(message: Message): Exclude<ChatCompletionMessageParam, FunctionMessageParam> {
   switch (message.role) {
@@ -173,6 +180,7 @@ export function messageToOpenAI(message: Message): Exclude<ChatCompletionMessage
         role: message.role,
         content: text === "" && calls.length > 0 ? null : text,
         reasoning_content: presentText(thinkingText(message)),
+        reasoning_details: sealDetails(saidIn(message), "rd"),
         name: message.name,
         tool_calls: calls.length === 0 ? undefined : calls,
       });
@@ -203,6 +211,90 @@ export function thinkingOfBlock(block: ContentBlock): string {
   return "";
 }
 
+/** What of an assistant's message there is a form for. */
+function saidIn({ blocks }: Message): SaidBlock[] {
+  return blocks.flatMap((block): SaidBlock[] => {
+    switch (block.type) {
+      case "text":
+      case "tool_use":
+        return [{ block, isShown: true }];
+      case "thinking":
+      case "redacted_thinking":
+      case "reasoning":
+      case "unknown":
+        return [{ block, isShown: false }];
+      case "tool_result":
+      case "image":
+      case "file":
+      case "audio":
+        return [];
+      default:
+        return block satisfies never;
+    }
+  });
+}
+
+interface Shown {
+  readonly said: readonly ContentBlock[];
+  readonly calls: readonly ToolUseBlock[];
+}
+
+/**
+ * The messages of one answer: what went along with it in its places among what it shows. Each place where the server ran
+ * its tools, or said something, ends a message.
+ */
+function inOrder(details: readonly ReadDetail[], shown: Shown, name: string | undefined): Message[] {
+  const messages: Message[] = [];
+  const text = joinedText(shown.said);
+  let blocks: ContentBlock[] = [];
+  let textAt = 0;
+  let callsAt = 0;
+  let phase: string | undefined;
+  const endAnswer = (): void => {
+    if (blocks.length > 0) messages.push(present({ role: "assistant", blocks, name }));
+    blocks = [];
+  };
+  const showText = (end: number): void => {
+    const piece = text.slice(textAt, end);
+    if (piece === "") return;
+    blocks.push(present({ type: "text", text: piece, phase }));
+    textAt += piece.length;
+    phase = undefined;
+  };
+  for (const { block, place } of details) {
+    if (place !== undefined && place.textInAll === text.length && isBoundary(text, place.textBefore)) {
+      showText(place.textBefore);
+      blocks.push(...shown.calls.slice(callsAt, place.callsBefore));
+      callsAt = Math.max(callsAt, place.callsBefore);
+    }
+    if (block.type === "tool_result" || block.type === "note") {
+      endAnswer();
+      messages.push(
+        block.type === "note"
+          ? { role: "user", blocks: [{ type: "text", text: block.text }] }
+          : { role: "tool", blocks: [block] },
+      );
+    } else if (block.type === "text" && block.text === "") phase = block.phase;
+    else blocks.push(block);
+  }
+  if (textAt === 0 && phase === undefined) blocks.push(...shown.said);
+  else showText(text.length);
+  blocks.push(...shown.calls.slice(callsAt));
+  endAnswer();
+  return messages;
+}
+
+/** Empty where there is more than text: nothing has a place in it then. */
+function joinedText(said: readonly ContentBlock[]): string {
+  const texts = said.map((block) => (block.type === "text" ? block.text : undefined));
+  return texts.includes(undefined) ? "" : texts.join("");
+}
+
+/** Whether a text can be parted there: not within a pair of surrogates. */
+function isBoundary(text: string, at: number): boolean {
+  return at <= text.length && text.slice(Math.max(0, at - 1), at).isWellFormed();
+}
+
 function isEmpty(blocks: readonly ContentBlock[]): boolean {
   return blocks.every((block) => block.type === "text" && block.text === "");
 }
@@ -211,7 +303,7 @@ function functionCallId(name: string, functionCall: number): string {
   return `function_${name}_${functionCall}`;
 }
 
-function thinkingOf(fields: JsonObject, path: string): ContentBlock[] {
+function thinkingOf(fields: JsonObject, path: string): ThinkingBlock[] {
   const thinking = readOptionalText(fields["reasoning_content"], `${path}.reasoning_content`) ?? "";
   return thinking === "" ? [] : [{ type: "thinking", thinking }];
 }

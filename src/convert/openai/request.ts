@@ -18,7 +18,7 @@ import {
   readWord,
 } from "./field.ts";
 import type { ChatCompletionMessageParam } from "./message.ts";
-import { messageFromOpenAI } from "./message.ts";
+import { messagesFromOpenAI } from "./message.ts";
 
 export interface FunctionDefinition {
   name: string;
@@ -85,10 +85,10 @@ export interface OpenAIRequest {
  * Refused, because the answer would have another shape: more than one choice (`n`), `logprobs`, spoken answers
  * (`modalities`, `audio`), custom tools. Not read, because it only tunes or labels the call: penalties, `logit_bias`,
  * `user`, `service_tier`, `prediction`, `verbosity`, caching, moderation and web search options, and unknown fields.
- * @param readMessage reads one message; by default those in OpenAI's shape only.
+ * @param readMessage reads one message, which may be several of ours; by default those in OpenAI's shape only.
  * @throws {AgentError} `invalid_request` with the path of the field that is wrong, as in `tools[0].function.name`.
  */
-export function turnRequestFromOpenAI(params: unknown, readMessage = messageFromOpenAI): OpenAIRequest {
+export function turnRequestFromOpenAI(params: unknown, readMessage = messagesFromOpenAI): OpenAIRequest {
   const fields = readObject(params, "request");
   refuseOtherAnswers(fields);
   const tools = toolsFromOpenAI(fields);
@@ -96,7 +96,7 @@ export function turnRequestFromOpenAI(params: unknown, readMessage = messageFrom
   return {
     request: {
       sessionId: "",
-      messages: messagesFromOpenAI(fields["messages"], readMessage),
+      messages: readMessages(fields["messages"], readMessage),
       model: readOptionalText(fields["model"], "model") ?? "",
       options: optionsFromOpenAI(fields),
       tools,
@@ -117,9 +117,9 @@ function refuseOtherAnswers(fields: JsonObject): void {
   if (!isAbsent(fields["audio"])) throw invalidField("audio", "asks for a spoken answer; answers are text");
 }
 
-function messagesFromOpenAI(messages: unknown, readMessage: typeof messageFromOpenAI) {
+function readMessages(messages: unknown, readMessage: typeof messagesFromOpenAI) {
   let functionCalls = 0;
-  return readArray(messages, "messages").map((message, index) => {
+  return readArray(messages, "messages").flatMap((message, index) => {
     const path = `messages[${index}]`;
     if (!isAbsent(readObject(message, path)["function_call"])) functionCalls += 1;
     return readMessage(message, path, functionCalls);

@@ -4,6 +4,7 @@ import { present, presentText } from "../present.ts";
 import type { TurnAnswer } from "../turn-answer.ts";
 import type { ChatCompletionToolCall } from "./message.ts";
 import { thinkingText, toolCallToOpenAI } from "./message.ts";
+import type { ReasoningDetail } from "./reasoning-details.ts";
 import type { CompletionUsage } from "./usage.ts";
 import { usageToOpenAI } from "./usage.ts";
 
@@ -17,6 +18,8 @@ export interface ChatCompletionMessage {
   refusal: null;
   /** Thinking in the open; not of OpenAI itself, but common among those who speak its shape. */
   reasoning_content?: string;
+  /** What there is no form for, to be sent back with the message (`turnDetails`). */
+  reasoning_details?: ReasoningDetail[];
   tool_calls?: ChatCompletionToolCall[];
 }
 
@@ -49,10 +52,15 @@ export const completionFinishReasons = {
 /**
  * Writes what a turn came to in OpenAI's shape. Of several steps it tells the last answer only, as the contract does, with
  * the calls that are left for the client; what the server's tools did is not shown. Signed, redacted and encrypted
- * thinking, images, metadata and cost are lost.
+ * thinking and what the turn did before can go along in `reasoning_details`. Images, metadata and cost are lost.
  * @param createdMs when the turn was asked for, in milliseconds since 1970.
+ * @param details what goes along (`turnDetails`).
  */
-export function completionFromResponse(answer: TurnAnswer, createdMs: number): ChatCompletion {
+export function completionFromResponse(
+  answer: TurnAnswer,
+  createdMs: number,
+  details?: ReasoningDetail[],
+): ChatCompletion {
   const calls = answer.toolCalls.map(toolCallToOpenAI);
   const text = answer.message === undefined ? "" : messageText(answer.message);
   const message: ChatCompletionMessage = present({
@@ -60,6 +68,7 @@ export function completionFromResponse(answer: TurnAnswer, createdMs: number): C
     content: text === "" && calls.length > 0 ? null : text,
     refusal: null,
     reasoning_content: answer.message && presentText(thinkingText(answer.message)),
+    reasoning_details: details,
     tool_calls: calls.length === 0 ? undefined : calls,
   });
   const finish_reason = completionFinishReasons[answer.finishReason];

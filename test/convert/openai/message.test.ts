@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import fc from "fast-check";
 import { AgentError } from "../../../src/chat/error.ts";
 import type { ContentBlock, Message } from "../../../src/chat/message.ts";
-import { messageFromOpenAI, messageToOpenAI } from "../../../src/convert/openai/message.ts";
+import { messagesFromOpenAI, messageToOpenAI } from "../../../src/convert/openai/message.ts";
 import { usageFromOpenAI, usageToOpenAI } from "../../../src/convert/openai/usage.ts";
 import * as arbitrary from "../arbitrary.ts";
 
@@ -35,7 +35,7 @@ test("what OpenAI's shape can hold comes back from it as it was", () =>
   fc.assert(
     fc.property(messages, (message) => {
       const json: unknown = JSON.parse(JSON.stringify(messageToOpenAI(message)));
-      assert.deepEqual(messageFromOpenAI(json), message);
+      assert.deepEqual(messagesFromOpenAI(json), [message]);
     }),
     { numRuns: 500 },
   ));
@@ -107,7 +107,7 @@ const inputs: [name: string, param: object, read: object][] = [
   ["empty system prompt", { role: "system", content: "" }, { role: "system", blocks: [] }],
 ];
 describe("messages in OpenAI's shape are read", () => {
-  for (const [name, param, read] of inputs) test(name, () => assert.deepEqual(messageFromOpenAI(param), read));
+  for (const [name, param, read] of inputs) test(name, () => assert.deepEqual(messagesFromOpenAI(param), [read]));
 });
 
 const userPart = (part: unknown) => ({ role: "user", content: [{ type: "text", text: "a" }, part] });
@@ -161,7 +161,7 @@ describe("a bad message in OpenAI's shape is refused by the path of its field", 
   for (const [field, param, says] of badMessages)
     test(`${field} ${says}`, () =>
       assert.throws(
-        () => messageFromOpenAI(param, "messages[3]"),
+        () => messagesFromOpenAI(param, "messages[3]"),
         (error: unknown) => {
           assert.ok(error instanceof AgentError);
           assert.equal(error.fieldViolations[0]?.field, field);
