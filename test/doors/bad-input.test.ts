@@ -10,6 +10,9 @@ import { fileContext } from "../support/file-context.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 import { openDoors, type RestAnswer, type RestAsk, type RpcAnswer } from "./ask-doors.ts";
 import { badCalls, maxMessageBytes } from "./bad-calls.ts";
+import { badMessages } from "./bad-messages.ts";
+import { badNames } from "./bad-names.ts";
+import { badOptions } from "./bad-options.ts";
 import {
   type AnthropicRefusal,
   type BadRequest,
@@ -21,11 +24,11 @@ import {
   responsesBody,
   turn,
 } from "./bad-request.ts";
-import { badTurns } from "./bad-turns.ts";
+import { badTools } from "./bad-tools.ts";
 
 const token = "the-token-of-this-server";
 const secret = "sk-of-the-operator-alone";
-const badRequests = [...badTurns, ...badCalls];
+const badRequests = [...badMessages, ...badTools, ...badOptions, ...badNames, ...badCalls];
 
 describe("bad input at every door", () => {
   const shared = fileContext();
@@ -185,8 +188,8 @@ describe("bad input at every door", () => {
 
   test("no cell was left out, and none of it is the operator's business", () => {
     assert.equal(cells + unsaid, badRequests.length * 6);
-    assert.ok(badRequests.length >= 70, `${badRequests.length} faults`);
-    assert.ok(cells >= 300, `${cells} cells`);
+    assert.ok(badRequests.length >= 120, `${badRequests.length} faults`);
+    assert.ok(cells >= 500, `${cells} cells`);
     assert.equal(new Set(badRequests.map(({ fault }) => fault)).size, badRequests.length, "each fault has its name");
     assert.deepEqual(reports, []);
   });

@@ -46,6 +46,10 @@ export interface BadRequest {
   readonly legacy: Cell<LegacyAsk, RpcRefusal> | string;
 }
 
+// Why some faults can't be said.
+export const noTools = "its requests bring no tools";
+export const noOptions = "its requests have no options";
+export const typed = "the wire has the type of the field";
 export const model = "scripted/test";
 export const user = (content: string): JsonObject => ({ role: "user", content });
 export const hi = [user("hi")];
