@@ -7,6 +7,9 @@ import { after, type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { createClient } from "@connectrpc/connect";
 import { PlanService } from "../../gen/codeagent/v1/plan_service_pb.ts";
+import { openPostgresStore } from "../../src/log/postgres.ts";
+import { openSqliteStore } from "../../src/log/sqlite.ts";
+import type { Store } from "../../src/log/store.ts";
 import { noPostgres, stopTestDatabases, testDatabase } from "../support/postgres.ts";
 import { startTestApp, user } from "../support/test-app.ts";
 
@@ -40,6 +43,19 @@ async function filled(context: TestContext, dataDir: string) {
   const { id } = await plans.createPlan({ requirement: "Nothing.", plan: { goal: "Nothing happens." } });
   await plans.refinePlan({ planId: id, plan: { goal: "Nothing at all happens." } });
   await app.close();
+  const store = openSqliteStore(join(dataDir, "codeagent.db"));
+  for (const [memoryId, words] of Object.entries({ first: ["deploy", "部署", "it's #1"], second: ["test"] })) {
+    const memory = { tenant: "default", sessionId: "one", memoryId, kind: "semantic", importance: 1, atMs: 5 };
+    await store.storeMemory({ ...memory, body: new Uint8Array([1, 2]), terms: words }, 10);
+  }
+  await store.close();
+}
+
+/** Which memories of the session `one` have a word that begins so. */
+async function remembered(store: Store, term: string): Promise<string> {
+  const search = { tenant: "default", sessionId: "one", order: "newest", limit: 10 } as const;
+  const { memories } = await store.searchMemories({ ...search, words: [{ term, isPrefix: true }] });
+  return memories.map(({ memoryId }) => memoryId).join(" ");
 }
 
 test("what is exported from SQLite is the same after a way through PostgreSQL, and goes on there", {
@@ -74,6 +90,12 @@ test("what is exported from SQLite is the same after a way through PostgreSQL, a
   const [plan] = (await plans.listPlans({})).plans;
   assert.deepEqual([plan?.version, plan?.goal], [2, "Nothing at all happens."]);
   assert.equal((await plans.getPlan({ planId: plan?.id ?? "", version: 1 })).goal, "Nothing happens.");
+  const stores = [openSqliteStore(join(folder, "other", "codeagent.db")), await openPostgresStore({ url })];
+  for (const store of stores) {
+    const found = await Promise.all(["dep", "部", "it's", "t", "one"].map((term) => remembered(store, term)));
+    assert.deepEqual(found, ["first", "first", "first", "second", ""]);
+    await store.close();
+  }
 });
 
 test("an export that was changed or cut, and a store that is not empty, are refused with nothing taken over", async (context) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
-import type { FoundMemories, MemorySearch, NewMemory } from "../../src/log/memory-store.ts";
+import type { FoundMemories, MemorySearch, NewMemory, SearchWord } from "../../src/log/memory-store.ts";
 import type { Store } from "../../src/log/store.ts";
 
 /** What every store has to do with memories; a part of `storeContract`. */
@@ -110,6 +110,42 @@ export function memoryContract(name: string, open: (context: TestContext) => Pro
       }
     });
 
+    test("every term is one word, whatever it is made of, and nothing in a query is a command", async (context) => {
+      const store = await open(context);
+      await made(store, "one");
+      const random = randomNumbers(7);
+      const pick = <Item>(items: readonly Item[]): Item => items[random(items.length)] ?? assert.fail();
+      const piece = () => (random(4) === 0 ? String.fromCodePoint(random(0xd800)) : pick(pieces));
+      const term = () => Array.from({ length: 1 + random(3) }, piece).join("");
+      const memories = Array.from({ length: 60 }, (_, n) => ({ id: `m${n}`, terms: [term(), term(), pick(pieces)] }));
+      await Promise.all(memories.map(({ id, terms }, atMs) => store.storeMemory(memory(id, { terms, atMs }), 100)));
+      const known = memories.flatMap(({ terms }) => terms);
+      const word = () => {
+        const characters = [...pick(known)];
+        if (random(2) === 0) return whole(characters.join(""));
+        return beginning(characters.slice(0, 1 + random(characters.length)).join(""));
+      };
+      for (let round = 0; round < 60; round++) {
+        const words = [word(), word(), whole(term())];
+        const labels = [pick(known), pick(known), pick(known)];
+        const has = (terms: readonly string[], { term: wanted, isPrefix }: SearchWord) =>
+          terms.some((each) => (isPrefix ? each.startsWith(wanted) : each === wanted));
+        const byWords = memories
+          .map(({ id, terms }, at) => ({ id, at, score: words.filter((each) => has(terms, each)).length }))
+          .filter(({ score }) => score > 0)
+          .sort((a, b) => b.score - a.score || b.at - a.at);
+        const found = await store.searchMemories(search({ words, limit: 100 }));
+        assert.deepEqual(
+          ids(found),
+          byWords.map(({ id }) => id),
+          JSON.stringify(words),
+        );
+        const byLabels = memories.filter(({ terms }) => labels.some((label) => terms.includes(label)));
+        const labelled = await store.searchMemories(search({ labels, order: "newest", limit: 100 }));
+        assert.deepEqual(ids(labelled), byLabels.map(({ id }) => id).reverse(), JSON.stringify(labels));
+      }
+    });
+
     test("they are counted and cleared by kind", async (context) => {
       const store = await open(context);
       await made(store, "one");
@@ -160,4 +196,62 @@ export function memoryContract(name: string, open: (context: TestContext) => Pro
       assert.equal(found.totalCount, 10);
     });
   });
+}
+
+/** What the text searches of databases part words at, leave out, fold or take for commands, and what begins alike. */
+const pieces: readonly string[] = [
+  ...["a", "A", "b", "é", "É", "e\u0301", "ß", "ẞ", "İ", "i", "ı", "\u212a", "k", "ﬁ", "fi", "0", "1e5", "-1", "3.14"],
+  ...[
+    "_",
+    "_5f",
+    "%",
+    "'",
+    "''",
+    '"',
+    "\\",
+    "*",
+    ":",
+    ":*",
+    "&",
+    "|",
+    "!",
+    "(",
+    ")",
+    "#",
+    "<->",
+    "^",
+    "-",
+    "+",
+    "{",
+    "~",
+  ],
+  ...[" ", "  ", "\t", "\n", "\0", "\u00a0", "\u00ad", "\u200b", "\u202e", "\u3000", "\ufeff", "\uffff", "\u{10ffff}"],
+  ...[
+    "部",
+    "署",
+    "策",
+    "สวัส",
+    "ดี",
+    "\u0e49",
+    "한국",
+    "لا",
+    "😀",
+    "👨‍👩‍👧",
+    "and",
+    "or",
+    "not",
+    "NEAR",
+    "the",
+    "running",
+  ],
+  ...["http://x.y/z?q=1", "a@b.c", "<b>", "&amp;", "/a/b", "terms", "rank"],
+];
+
+/** Whole numbers from 0 to below a limit, the same ones in each run. */
+function randomNumbers(seed: number): (limit: number) => number {
+  let state = seed;
+  return (limit) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((state / 2 ** 32) * limit);
+  };
 }
