@@ -47,9 +47,18 @@ const goal = { description: "Tests are green.", success_criteria: ["No test fail
 const judged = (state: string) => JSON.stringify({ state, evidence: "It says so." });
 const person = { name: "Ada", age: 36 };
 
+/** Together more than clients of gRPC take in one message by default. */
+const bigFile = `${"x".repeat(200)}\n`.repeat(1300);
+const manyReads = Array.from({ length: 24 }, (_, index) => ({
+  name: "read_file",
+  arguments: { path: "big.txt", start_line: index + 1 },
+}));
+
 const script = `
 - when: { text: { contains: write me a plan } }
   text: ${JSON.stringify(JSON.stringify(plan))}
+- when: { role: user, text: { contains: read it all } }
+  tool_calls: ${JSON.stringify(manyReads)}
 - when: { role: user, text: { contains: write } }
   tool_calls: [{ id: call_write, name: write_file, arguments: { path: a.txt, content: a } }]
 - when: { role: user, text: { contains: look } }
@@ -99,6 +108,7 @@ describe("the earlier service from bytes to bytes", { timeout: 60_000 }, () => {
     app = await startTestApp(shared, {
       script,
       files: {
+        "big.txt": bigFile,
         ".codeagent/skills/one/SKILL.md": skillText("one", toolsText({ run_one: "run.sh" })),
         ".codeagent/skills/one/run.sh": "echo one\n",
       },
@@ -334,6 +344,18 @@ describe("the earlier service from bytes to bytes", { timeout: 60_000 }, () => {
       for (const chunk of chunks) decodeByBoth("StreamGenerateStructured", chunk);
     });
   }
+
+  test("an answer with many results fits what clients take by default", async () => {
+    const answer = await send("L1", "Generate", message(says("L1", 2, "read it all")));
+    const results = valuesAt(answer, 3).map((call) => (Buffer.isBuffer(call) ? call : none));
+    assert.equal(results.length, manyReads.length);
+    for (const result of results) {
+      assert.match(textAt(result, 4, 2), /bytes left out/);
+      assert.equal(mapAt(bytesAt(result, 4), 4, "truncated"), "true");
+    }
+    assert.ok(answer.length > 2 * 1024 * 1024);
+    assert.equal(textAt(answer, 2, 2), "Done.");
+  });
 
   test("skills", async () => {
     const described = { 1: "one", 2: "It does one", 3: "run_one" };

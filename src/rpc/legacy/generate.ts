@@ -21,10 +21,14 @@ import { schemaFault } from "../../tool/check-value.ts";
 import { theCaller } from "../caller.ts";
 import { frameBatches } from "../chunk-stream.ts";
 import { checkMessageCount, optionalSessionIdFrom } from "../request-fields.ts";
+import { callsThatFit } from "./calls-that-fit.ts";
 import { type CallForm, type Chunk, generateChunk, generateResponse, legacyFinishReasons, readRequest } from "./era.ts";
 import { keptFrom } from "./kept-settings.ts";
 import type { LegacyCore } from "./legacy-core.ts";
 import { type LegacyTurn, legacyTurn, reasonMetadata, usageToLegacy } from "./legacy-turn.ts";
+
+/** Most bytes of the texts in one answer: clients take 4 MB where they don't say otherwise. */
+const maxAnswerBytes = 3 * 1024 * 1024;
 
 /**
  * Of the earlier service: turns and structured answers. A session's turns go on when their caller leaves; the next one
@@ -93,11 +97,12 @@ export function legacyGenerateHandlers(core: LegacyCore) {
       const { turn, form } = await start(request, context, {});
       const told = legacyTurn();
       const answer = await answerOf(turn, context.signal, told);
+      const text = textOf(answer);
       return generateResponse(
         {
           sessionId: turn.sessionId,
-          text: textOf(answer),
-          toolCalls: told.toolCalls,
+          text,
+          toolCalls: callsThatFit(told.toolCalls, maxAnswerBytes - Buffer.byteLength(text)),
           usage: usageToLegacy(answer.usage),
           finishReason: legacyFinishReasons[answer.finishReason],
           metadata: factsOf(answer),
