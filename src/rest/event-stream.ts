@@ -11,7 +11,7 @@ export interface RestResponse {
   writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
   write(text: string): boolean;
   end(text: string): unknown;
-  destroy(): unknown;
+  destroy(error?: Error): unknown;
   on(event: "drain" | "close", listener: () => void): unknown;
   off(event: "drain" | "close", listener: () => void): unknown;
 }
@@ -115,6 +115,11 @@ function saysSomething({ type }: LogEvent): boolean {
   return /^(?:block-|tool-|request-|plan-|turn-finished)/.test(type);
 }
 
+/** Without an error a stream of HTTP/2 would look as if it had been told to its end. */
+function takesNothing(): Error {
+  return new Error("the caller takes nothing of its answer");
+}
+
 /**
  * @param longestMs how long the caller may take nothing before the response is destroyed; 0 for as long as it likes. Node's
  *   own timer of a stream of HTTP/2 begins anew with whatever else its connection sends.
@@ -124,7 +129,7 @@ async function write(response: RestResponse, text: string, signal: AbortSignal, 
   signal.throwIfAborted();
   if (response.write(text)) return;
   await new Promise<void>((resolve) => {
-    const cut = longestMs === 0 ? undefined : setTimeout(() => response.destroy(), longestMs);
+    const cut = longestMs === 0 ? undefined : setTimeout(() => response.destroy(takesNothing()), longestMs);
     const settle = () => {
       clearTimeout(cut);
       response.off("drain", settle);

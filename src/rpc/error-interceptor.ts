@@ -7,11 +7,18 @@ export type ReportFault = (message: string, facts: Record<string, unknown>) => v
 /**
  * What clients may see of what a handler threw: our own errors with their details, errors of the protocol as they are,
  * and of everything else only that it happened; `report` gets the rest.
+ * @param signal aborts when the caller hangs up
  */
-export function errorForClient(error: unknown, method: string, report: ReportFault): ConnectError {
+export function errorForClient(
+  error: unknown,
+  method: string,
+  report: ReportFault,
+  signal?: AbortSignal,
+): ConnectError {
   if (error instanceof AgentError) return connectErrorFrom(error);
   if (error instanceof ConnectError) return error;
-  if (isHangUp(error)) return new ConnectError("the caller hung up", Code.Canceled);
+  if (isHangUp(error) || (signal?.aborted === true && error === signal.reason))
+    return new ConnectError("the caller hung up", Code.Canceled);
   report("a call failed", { method, error });
   return new ConnectError("the server failed in a way it has no name for; its log says more", Code.Internal);
 }
@@ -30,10 +37,13 @@ export function errorInterceptor(report: ReportFault): Interceptor {
     try {
       const response = await next(request);
       return response.stream
-        ? { ...response, message: guarded(response.message, (error) => errorForClient(error, method, report)) }
+        ? {
+            ...response,
+            message: guarded(response.message, (error) => errorForClient(error, method, report, request.signal)),
+          }
         : response;
     } catch (error) {
-      throw errorForClient(error, method, report);
+      throw errorForClient(error, method, report, request.signal);
     }
   };
 }

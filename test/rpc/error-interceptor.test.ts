@@ -45,4 +45,18 @@ describe("what clients and operators hear of what a handler threw", () => {
       assert.ok(!seen.rawMessage.includes("/srv"), "nothing of the server's inside reaches a client");
     });
   }
+
+  for (const [name, isOwn, code] of [
+    ["the signal of a caller that hung up", true, Code.Canceled],
+    ["the signal of something else", false, Code.Internal],
+  ] as const) {
+    test(name, () => {
+      const reports: unknown[] = [];
+      const hungUp = AbortSignal.abort();
+      const { reason } = isOwn ? hungUp : AbortSignal.abort();
+      const seen = errorForClient(reason, "a method", (...report) => reports.push(report), hungUp);
+      assert.equal(Code[seen.code], Code[code]);
+      assert.equal(reports.length, isOwn ? 0 : 1);
+    });
+  }
 });
