@@ -153,6 +153,8 @@ test("what can't be a provider or a default is refused by its field", async (con
   ] as const)
     await refused(call("AddProvider", { provider }), status.INVALID_ARGUMENT, words);
   await refused(call("AddProvider", { provider: { ...good, name: "openai" } }), status.ALREADY_EXISTS, /openai/);
+  const keyOnly = { name: "anthropic", api_key: key };
+  await refused(call("AddProvider", { provider: keyOnly }), status.ALREADY_EXISTS, /anthropic already/);
   await refused(call("SetDefaultModel", { provider: "nobody", model: "x" }), status.NOT_FOUND, /nobody/);
   await refused(
     call("SetDefaultModel", { provider: "openai", model: "x" }),

@@ -55,9 +55,16 @@ export function providerHandlers(core: LegacyCore) {
     async addProvider({ provider }, context) {
       admin(context);
       const { name, apiKey, baseUrl, models } = given(provider);
-      if (baseUrl === undefined || baseUrl === "")
+      // One that is there needs no address: whoever gives it a key only is told that it is there.
+      const isNew = registry.list().every(({ id }) => id !== name);
+      if (isNew && (baseUrl ?? "") === "")
         throw invalidField("provider.base_url", "is missing; name the address of an OpenAI-compatible endpoint");
-      await addedProviders.add({ name, baseUrl, apiKey: apiKey ?? "", models: models.map(modelFromProto) });
+      await addedProviders.add({
+        name,
+        baseUrl: baseUrl ?? "",
+        apiKey: apiKey ?? "",
+        models: models.map(modelFromProto),
+      });
       return { success: true, provider: await toProto(find(name)) };
     },
     async updateProvider({ provider }, context) {
