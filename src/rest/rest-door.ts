@@ -19,6 +19,8 @@ export interface RestDoorOptions extends BinderOptions {
   readonly streamLimits: StreamLimits;
   /** When the head of a stream is sent at the latest, in milliseconds; default 10,000. */
   readonly headAfterMs?: number;
+  /** How long one request may take in all, in milliseconds; default an hour. */
+  readonly callTimeoutMs?: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly newId: (prefix: string) => string;
@@ -35,6 +37,7 @@ const apis = [
 ];
 
 const defaultHeadAfterMs = 10_000;
+const defaultCallTimeoutMs = 3_600_000;
 
 /** Fields that vendors' clients send from web pages, in lower case. */
 const takenFields =
@@ -43,7 +46,7 @@ const takenFields =
 /**
  * The APIs of vendors over plain HTTP: the same turns and sessions as the RPCs, asked for and told in each vendor's shapes,
  * errors included. What fails before an answer has begun has its own status, what fails later is the last event of its
- * stream. A caller that hangs up ends a turn without a session; one in a session goes on.
+ * stream. A caller that hangs up, and one whose time is over, ends a turn without a session; one in a session goes on.
  */
 export class RestDoor {
   readonly prefix = "/v1/";
@@ -73,6 +76,8 @@ export class RestDoor {
   async serve(request: RestRequest, response: RestResponse, withoutBody: (answer: () => void) => void): Promise<void> {
     const abort = new AbortController();
     response.on("close", () => abort.abort(hungUp()));
+    const { callTimeoutMs = defaultCallTimeoutMs } = this.#options;
+    const late = setTimeout(() => abort.abort(tookTooLong(callTimeoutMs)), callTimeoutMs);
     try {
       const [path = "", query = ""] = (request.url ?? "").split("?", 2);
       const { target, params } = this.#routes.find(request.method ?? "", path);
@@ -92,11 +97,13 @@ export class RestDoor {
       }
       await this.#answerTurn(request, response, target, await body(), abort.signal);
     } catch (error) {
-      if (abort.signal.aborted) return;
+      if (hasHungUp(abort.signal)) return;
       const send = () => this.#sendError(request, response, error, this.#options.newId("req"));
       // What is refused by its head has a body that nobody has read.
       if (error instanceof HttpFault) withoutBody(send);
       else send();
+    } finally {
+      clearTimeout(late);
     }
   }
 
@@ -135,7 +142,7 @@ export class RestDoor {
         sendJson(response, 200, headers, answer.body());
       }
     } catch (error) {
-      if (signal.aborted) return;
+      if (hasHungUp(signal)) return;
       if (!response.headersSent) {
         this.#sendError(request, response, error, turnId, headers);
         return;
@@ -206,6 +213,15 @@ async function readToEnd({ read, turnId }: BoundTurn["turn"], answer: RestAnswer
     }
   }
   if (!hasEnded) throw brokenOff(turnId);
+}
+
+/** Rather than that its time is over. */
+function hasHungUp({ aborted, reason }: AbortSignal): boolean {
+  return aborted && reason instanceof AgentError && reason.kind === "cancelled";
+}
+
+function tookTooLong(callTimeoutMs: number): AgentError {
+  return new AgentError("deadline", `the request took longer than ${callTimeoutMs} ms, the most one may take`);
 }
 
 function brokenOff(turnId: string): AgentError {
