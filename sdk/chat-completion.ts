@@ -83,7 +83,9 @@ export interface ChatCompletionParams extends Omit<ReadableParams, "model" | "me
 
 /**
  * Asks for an answer, OpenAI's way: runs a turn, with the server's own tools where the model wants them, and resolves to
- * its last answer. Lost connections are got back as `streamTurn` does.
+ * its last answer. What OpenAI's message has no form for (signed and encrypted reasoning, what the server's tools did) goes
+ * along in its `reasoning_details`, unless a session keeps it: send the message back as it is. Lost connections are got
+ * back as `streamTurn` does.
  * @throws {CodeAgentError} for a field that is wrong (with its path), what the server refuses, a turn that failed, one that
  *   somebody else cancelled (`TURN_CANCELLED`), and a connection that can't be got back.
  */
@@ -122,7 +124,8 @@ export async function chatCompletion(
 
 /**
  * Asks for an answer and streams it in OpenAI's chunks: the role first, then text, thinking (`reasoning_content`) and the
- * caller's calls as they come, the reason of the end, and usage last where `stream_options.include_usage` asks for it.
+ * caller's calls as they come, what goes along (`reasoning_details`, in one chunk), the reason of the end, and usage last
+ * where `stream_options.include_usage` asks for it.
  *
  * Begins with the first read. Leaving the loop cancels a one-off turn, while the turn of a session goes on; `abort()` and
  * `params.signal` cancel both. Lost connections are got back as `streamTurn` does, unseen.

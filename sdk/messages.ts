@@ -63,9 +63,9 @@ export function hasToolCalls(response: AnyResponse): boolean {
 }
 
 /**
- * The answer as a message of the next request, for callers who keep the history themselves. Of what `generate` answered it
- * keeps every block, thinking with its signature and encrypted reasoning included, so that it goes back to its provider byte
- * for byte.
+ * The answer as a message of the next request, for callers who keep the history themselves. It keeps every block, thinking
+ * with its signature and encrypted reasoning included, so that it goes back to its provider byte for byte. The message of
+ * `chatCompletion` also has what the turn did before its last answer (`reasoning_details`), unless the turn was a session's.
  * @throws {TypeError} where there was no answer.
  */
 export function messageFromResponse(response: GenerateResponse): Message;

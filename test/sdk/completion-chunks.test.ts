@@ -49,6 +49,31 @@ function whole(index: number, said: string): LogEvent {
   return { type: "block-stop", index, block: { type: "text", text: said } };
 }
 
+test("what goes along is told once and of what the turn came to, however often it was told", () => {
+  const options = { turnId: "t", model: "", createdMs: 0, clientTools: new Set<string>(), includeUsage: false };
+  const signed = (signature: string): LogEvent => ({
+    type: "block-stop",
+    index: 0,
+    block: { type: "thinking", thinking: "hm", signature },
+  });
+  const detailsOf = (isKept: boolean, ...tellings: (readonly LogEvent[])[]) => {
+    const chunks = completionChunks({ ...options, isKept });
+    const details = tellings.flatMap((events, index) => {
+      if (index > 0) chunks.restart();
+      return events.flatMap((event) => chunks.push(event).map(({ choices }) => choices[0]?.delta.reasoning_details));
+    });
+    return details.filter((detail) => detail !== undefined);
+  };
+  const plain = [started, step(1, 1), signed("b"), finished];
+  const [once, ...more] = detailsOf(false, plain);
+  assert.equal(once?.length, 1);
+  assert.deepEqual(more, []);
+  const voided = [started, step(1, 1), signed("a")];
+  assert.deepEqual(detailsOf(false, [...voided, step(1, 2), signed("b"), finished]), [once]);
+  assert.deepEqual(detailsOf(false, voided, plain), [once]);
+  assert.deepEqual(detailsOf(true, plain), []);
+});
+
 /** Where the reader hears that the log is told anew. */
 const anew = "anew";
 

@@ -14,6 +14,7 @@ import {
   responseText,
   responseThinking,
 } from "../../sdk/index.ts";
+import { sealDetails } from "../../src/convert/openai/reasoning-details.ts";
 import { startTestServer } from "./start-app.ts";
 
 const signature = "c2lnbmVk";
@@ -86,6 +87,26 @@ describe("messages of any shape", () => {
       const [read] = messagesFrom([message]);
       assert.deepEqual(read?.blocks, thinking.blocks);
     }
+  });
+
+  test("OpenAI's with what goes along are the messages they were", () => {
+    const details = sealDetails(
+      [
+        { block: { type: "tool_use", id: "s1", name: "look", input: "{}" }, isShown: false },
+        { block: { type: "tool_result", toolUseId: "s1", content: "seen" }, isShown: false },
+        { block: { type: "text", text: "hello" }, isShown: true },
+      ],
+      "rd",
+    );
+    const read = messagesFrom([{ role: "assistant", content: "hello", reasoning_details: details ?? [] }]);
+    assert.deepEqual(
+      read.map(({ role, blocks }) => [role, ...blocks.map(({ block }) => block.case)]),
+      [
+        ["assistant", "toolUse"],
+        ["tool", "toolResult"],
+        ["assistant", "text"],
+      ],
+    );
   });
 
   const broken: [name: string, message: unknown, field: string][] = [

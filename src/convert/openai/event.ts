@@ -71,8 +71,8 @@ export function holdsText({ options }: Extract<LogEvent, { type: "turn-started" 
 
 /**
  * Turns the events of one turn, in order, into OpenAI's chunks: first the role, then text, thinking and the client's calls
- * as they come, then what goes along in one chunk (clients that put chunks
- * together know no field but their own, and keep the last value of another), then the reason of the end in a chunk of its own, then usage where it was asked for and is known.
+ * as they come, then what goes along in one chunk (clients that put chunks together keep of fields they do not know the last
+ * value only), then the reason of the end in a chunk of its own, then usage where it was asked for and is known.
  *
  * A turn is one answer: text of later steps goes on where the earlier ended, and what the server's own tools did is not
  * shown. What was sent cannot be taken back: text that a new attempt at a step voids stays, and a call that it voids ends

@@ -1,5 +1,5 @@
 import { invalidField } from "../../chat/error.ts";
-import { quoted } from "../content-check.ts";
+import { boundsText, quoted } from "../content-check.ts";
 
 // Readers of JSON from outside. `null` counts as absent, as it does with OpenAI.
 
@@ -44,7 +44,7 @@ export function readFilledText(value: unknown, path: string): string {
 export function readOptionalNumber(value: unknown, least: number, most: number, path: string): number | undefined {
   if (isAbsent(value)) return undefined;
   if (typeof value !== "number") throw invalidField(path, `${found(value)}; must be a number`);
-  if (!(value >= least && value <= most)) throw invalidField(path, `is ${value}; must be from ${least} to ${most}`);
+  if (!(value >= least && value <= most)) throw invalidField(path, `is ${value}; must be ${boundsText(least, most)}`);
   return value;
 }
 

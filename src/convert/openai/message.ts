@@ -292,7 +292,7 @@ function joinedText(said: readonly ContentBlock[]): string {
 
 /** Whether a text can be parted there: not within a pair of surrogates. */
 function isBoundary(text: string, at: number): boolean {
-  return at <= text.length && text.slice(Math.max(0, at - 1), at).isWellFormed();
+  return at <= text.length && (text.codePointAt(at - 1) ?? 0) <= 0xffff;
 }
 
 function isEmpty(blocks: readonly ContentBlock[]): boolean {
