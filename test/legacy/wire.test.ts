@@ -357,6 +357,34 @@ describe("the earlier service from bytes to bytes", { timeout: 60_000 }, () => {
     assert.equal(textAt(answer, 2, 2), "Done.");
   });
 
+  test("in a turn without a session nobody can approve: it is denied at once, and a stream can be approved", async () => {
+    for (const era of eras) {
+      const answer = await send(era, "Generate", message(says(era, 2, "write")));
+      const denied = /^not run: .*nobody can be asked in a turn without a session/;
+      checkMessage(bytesAt(answer, 3, 4), { 3: denied }, "the result");
+      assert.equal(textAt(answer, 2, 2), "Done.");
+      const stream = open(era, "StreamGenerate", message(says(era, 2, "write")));
+      const chunks: AsyncIterable<Buffer> = stream;
+      let result = none;
+      for await (const chunk of chunks) {
+        if (valuesAt(chunk, 5).length > 0) result = bytesAt(chunk, 5);
+        if (valuesAt(chunk, 4).length === 0) continue;
+        const approval = [field(2, textAt(chunk, 4, 1)), field(3, true)];
+        await approved(era, inSession(textAt(chunk, 2), ...approval));
+      }
+      assert.deepEqual(valuesAt(result, 1), [1n]);
+    }
+  });
+
+  /** Approves as soon as something waits for it: a call is told before it is judged. */
+  async function approved(era: LaterEra, approval: Buffer): Promise<void> {
+    for (;;) {
+      const answer = await send(era, "ConfirmToolExecution", approval).catch(() => none);
+      if (valuesAt(answer, 1)[0] === 1n) return;
+      await new Promise(setImmediate);
+    }
+  }
+
   test("skills", async () => {
     const described = { 1: "one", 2: "It does one", 3: "run_one" };
     await both("ListSkills", none, { 1: { ...described, 4: mapWith({ scope: "workspace" }) } });

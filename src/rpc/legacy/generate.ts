@@ -10,7 +10,7 @@ import type {
   GenerateStructuredRequest,
 } from "../../../gen/codeagent/legacy/v1/either_era_pb.ts";
 import { AgentError, invalidField } from "../../chat/error.ts";
-import type { LogRecord } from "../../chat/log-event.ts";
+import type { LogRecord, PendingRequest } from "../../chat/log-event.ts";
 import { messageText } from "../../chat/message.ts";
 import type { GenerateOptions, TurnRequest } from "../../chat/request.ts";
 import type { TurnAnswer } from "../../convert/turn-answer.ts";
@@ -30,9 +30,20 @@ import { type LegacyTurn, legacyTurn, reasonMetadata, usageToLegacy } from "./le
 /** Most bytes of the texts in one answer: clients take 4 MB where they don't say otherwise. */
 const maxAnswerBytes = 3 * 1024 * 1024;
 
+const nobodyAsked =
+  "nobody can be asked in a turn without a session; with a session somebody can approve, or its permissions can allow it";
+
+interface Started {
+  readonly turn: AdmittedTurn;
+  readonly form: CallForm;
+  /** It is of no session. */
+  readonly isAlone: boolean;
+}
+
 /**
  * Of the earlier service: turns and structured answers. A session's turns go on when their caller leaves; the next one
- * waits for them. Without a session id a turn stands alone, and nothing of it is kept.
+ * waits for them. Without a session id a turn stands alone, and nothing of it is kept; what would have to be approved is
+ * denied then, but in `StreamGenerate`, whose chunks tell what the turn can be approved by.
  */
 export function legacyGenerateHandlers(core: LegacyCore) {
   const { sessions, streamLimits } = core;
@@ -41,7 +52,7 @@ export function legacyGenerateHandlers(core: LegacyCore) {
     request: GenerateRequest | GenerateStructuredRequest,
     context: HandlerContext,
     options: GenerateOptions,
-  ): Promise<{ readonly turn: AdmittedTurn; readonly form: CallForm }> => {
+  ): Promise<Started> => {
     const sessionId = optionalSessionIdFrom(request.sessionId);
     if (request.messages.length === 0) throw invalidField("messages", "is empty; send at least one");
     checkMessageCount(request.messages.length, "messages");
@@ -61,16 +72,28 @@ export function legacyGenerateHandlers(core: LegacyCore) {
       tools: [],
       requestId: "",
     };
-    return { turn: await sessions.startTurn(theCaller, turnRequest), form };
+    return { turn: await sessions.startTurn(theCaller, turnRequest), form, isAlone: sessionId === "" };
   };
 
-  const answerOf = async (turn: AdmittedTurn, signal: AbortSignal, told?: LegacyTurn): Promise<TurnAnswer> => {
+  /** Of a turn whose session has no id yet that its caller knows: nobody could name what waits. */
+  const denyUnheard = async ({ sessionId }: AdmittedTurn, { requestId }: PendingRequest): Promise<void> => {
+    try {
+      await sessions.respond(theCaller, sessionId, [{ requestId, decision: "deny", text: nobodyAsked }]);
+    } catch (error) {
+      const isOver = error instanceof AgentError && ["failed_precondition", "not_found"].includes(error.kind);
+      if (!isOver) throw error;
+    }
+  };
+
+  const answerOf = async ({ turn, isAlone }: Started, signal: AbortSignal, told?: LegacyTurn): Promise<TurnAnswer> => {
     const fold = foldTurnAnswer(turn.sessionId);
     for await (const batch of turn.read(signal)) {
       if (isPruned(batch)) continue;
       for (const record of batch) {
+        const { event } = record;
         fold.add(record);
-        told?.add(record.event);
+        told?.add(event);
+        if (isAlone && event.type === "request-opened") await denyUnheard(turn, event.request);
       }
     }
     if (fold.failure !== undefined) throw fold.failure;
@@ -94,9 +117,10 @@ export function legacyGenerateHandlers(core: LegacyCore) {
 
   return {
     async generate(request, context) {
-      const { turn, form } = await start(request, context, {});
+      const started = await start(request, context, {});
+      const { turn, form } = started;
       const told = legacyTurn();
-      const answer = await answerOf(turn, context.signal, told);
+      const answer = await answerOf(started, context.signal, told);
       const text = textOf(answer);
       return generateResponse(
         {
@@ -115,10 +139,10 @@ export function legacyGenerateHandlers(core: LegacyCore) {
       for await (const chunk of chunksOf(turn, context.signal)) yield generateChunk(turn.sessionId, chunk, form);
     },
     async generateStructured(request, context) {
-      const { turn } = await start(request, context, structured(request.schema));
-      const answer = await answerOf(turn, context.signal);
+      const started = await start(request, context, structured(request.schema));
+      const answer = await answerOf(started, context.signal);
       return create(GenerateStructuredResponseSchema, {
-        sessionId: turn.sessionId,
+        sessionId: started.turn.sessionId,
         data: textOf(answer),
         usage: usageToLegacy(answer.usage),
         metadata: factsOf(answer),
@@ -126,9 +150,9 @@ export function legacyGenerateHandlers(core: LegacyCore) {
     },
     // Only the last answer has the form that was asked for, and nothing tells which one is the last before it is over.
     async *streamGenerateStructured(request, context) {
-      const { turn } = await start(request, context, structured(request.schema));
-      const { sessionId } = turn;
-      const answer = await answerOf(turn, context.signal);
+      const started = await start(request, context, structured(request.schema));
+      const { sessionId } = started.turn;
+      const answer = await answerOf(started, context.signal);
       yield create(GenerateStructuredChunkSchema, { sessionId, data: textOf(answer) });
       yield create(GenerateStructuredChunkSchema, { sessionId, done: true });
     },
