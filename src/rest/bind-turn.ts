@@ -10,7 +10,7 @@ import type { AdmittedTurn, Principal, Sessions } from "../session/sessions.ts";
 import type { RestTurn } from "./rest-api.ts";
 
 export interface BinderOptions {
-  readonly sessions: Pick<Sessions, "startTurn" | "create" | "fork" | "knowsTurn" | "turnEnd">;
+  readonly sessions: Pick<Sessions, "startTurn" | "admit" | "create" | "fork" | "delete" | "knowsTurn" | "turnEnd">;
   readonly principal: Principal;
   /** Of the sessions that are made. */
   readonly workspace: string;
@@ -39,8 +39,21 @@ export class TurnBinder {
 
   /** @throws {AgentError} as `Sessions.startTurn`, and `not_found` for what the body names and there is not. */
   async start(asked: RestTurn, headers: IncomingHttpHeaders, apiName: string): Promise<BoundTurn> {
-    const { sessions, principal } = this.#options;
     const requestId = requestIdFrom(textOf(headers["idempotency-key"]), "Idempotency-Key");
+    try {
+      return await this.#start(asked, headers, apiName, requestId);
+    } catch (error) {
+      if (!hasReason(error, "REQUEST_ID_REUSED")) throw error;
+      throw new AgentError(
+        "already_exists",
+        `Idempotency-Key: ${requestId} was used with another request; choose a new one, or send the request as it was`,
+        { reason: "REQUEST_ID_REUSED", cause: error },
+      );
+    }
+  }
+
+  async #start(asked: RestTurn, headers: IncomingHttpHeaders, apiName: string, requestId: string): Promise<BoundTurn> {
+    const { sessions, principal } = this.#options;
     const request: TurnRequest = { ...asked.request, requestId };
     checkRequestBounds(request);
     const named = headers["x-session-id"];
@@ -64,7 +77,19 @@ export class TurnBinder {
       metadata: { "codeagent.api": apiName },
     };
     const { sessionId } = await sessions.create(principal, config, "", requestId === "" ? "" : `rest:${requestId}`);
-    return { turn: await sessions.startTurn(principal, { ...request, sessionId }), isKept: true };
+    return { turn: await this.#startInNew({ ...request, sessionId }), isKept: true };
+  }
+
+  /** In a session that was made for the turn, and is nobody's when the turn is refused. */
+  async #startInNew(request: TurnRequest): Promise<AdmittedTurn> {
+    const { sessions, principal } = this.#options;
+    try {
+      return await sessions.startTurn(principal, request);
+    } catch (error) {
+      // Under a request id others may have it too, and asking again finds it.
+      if (request.requestId === "") await sessions.delete(principal, request.sessionId).catch(() => undefined);
+      throw error;
+    }
   }
 
   async #startInNamed(request: TurnRequest): Promise<AdmittedTurn> {
@@ -75,9 +100,12 @@ export class TurnBinder {
       if (!hasReason(error, "SESSION_NOT_FOUND")) throw error;
     }
     const { sessionId } = request;
+    const config = plainConfig(workspace);
+    // What is refused makes no session.
+    await sessions.admit(request, config);
     try {
       // The same for all who come first at the same time: one makes it, the others find it made.
-      await sessions.create(principal, plainConfig(workspace), sessionId, `rest-session:${sessionId}`);
+      await sessions.create(principal, config, sessionId, `rest-session:${sessionId}`);
     } catch (error) {
       if (!hasReason(error, "SESSION_EXISTS")) throw error;
     }
@@ -111,7 +139,7 @@ export class TurnBinder {
       if (end === undefined || end.isLast) return await sessions.startTurn(principal, { ...request, sessionId });
       const forked = { sessionId: "", title: "", requestId: requestId === "" ? "" : `rest-fork:${requestId}` };
       const fork = await sessions.fork(principal, sessionId, end.seq, forked);
-      return await sessions.startTurn(principal, { ...request, sessionId: fork.sessionId });
+      return await this.#startInNew({ ...request, sessionId: fork.sessionId });
     } catch (error) {
       if (hasReason(error, "SESSION_NOT_FOUND") || hasReason(error, "TURN_NOT_FOUND")) throw noResponse(responseId);
       throw error;

@@ -63,6 +63,16 @@ export function checkProfile(profiles: Profiles, { profile }: GenerateOptions): 
   });
 }
 
+/** What a model that nobody knows could have been meant for: the error, with the names of profiles where it has no slash. */
+export function withProfileNames(error: unknown, profiles: Profiles, model: string): unknown {
+  const isUnknown = error instanceof AgentError && error.kind === "not_found";
+  if (!isUnknown || profiles.size === 0 || model.includes("/")) return error;
+  return new AgentError("not_found", `${error.message}, or a profile; ${knownNames(profiles)}`, {
+    reason: error.reason,
+    cause: error,
+  });
+}
+
 /**
  * The profile that holds for a turn that was begun.
  * @throws {AgentError} `failed_precondition` where it is not configured any more.

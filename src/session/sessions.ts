@@ -20,7 +20,7 @@ import { loadState, logRecordFrom } from "./load-state.ts";
 import { newMessages, nothingNew } from "./new-messages.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
 import { type GivenAnswer, PendingRequests, type RequestPosition } from "./pending-requests.ts";
-import { checkProfile, type TurnTerms, turnTerms } from "./profile.ts";
+import { checkProfile, type TurnTerms, turnTerms, withProfileNames } from "./profile.ts";
 import { requestHash } from "./request-hash.ts";
 import { type NoteOf, RequestAnsweredError } from "./requests.ts";
 import type { TurnEnvironment } from "./run-turn.ts";
@@ -614,7 +614,14 @@ export class Sessions {
     const terms = turnTerms(profiles, request, config?.model ?? "", this.#options.defaultModel);
     checkProfile(profiles, terms.options);
     if (request.plan !== undefined && terms.model === "") return terms;
-    await checkTurn(request, models.find(named(terms.model)), config?.budget);
+    const model = named(terms.model);
+    let found: ReturnType<typeof models.find>;
+    try {
+      found = models.find(model);
+    } catch (error) {
+      throw withProfileNames(error, profiles, model);
+    }
+    await checkTurn(request, found, config?.budget);
     if (namedTool(request.options.toolChoice) !== undefined)
       checkToolChoice(request, await this.#functionNames(config?.workspace ?? this.#options.oneOff.workspace));
     return terms;

@@ -78,6 +78,32 @@ test("turns begin in the sessions their requests name", async (context) => {
     },
   );
 
+  await context.test("what is refused leaves no session behind", async () => {
+    const kept = async () => (await client.listSessions({ pageSize: 200 })).sessions.map(({ sessionId }) => sessionId);
+    const before = await kept();
+    await assert.rejects(ask("hi", { model: "nobody/knows" }), { status: 404 });
+    const first = await ask("one");
+    const previous_response_id = first.data.id;
+    const second = await ask("two", { previous_response_id });
+    assert.equal(sessionOf(second), sessionOf(first));
+    await assert.rejects(ask("in a fork", { previous_response_id, model: "nobody/knows" }), { status: 404 });
+    const headers = { "x-session-id": "never-made" };
+    await assert.rejects(openai.responses.create({ model: "nobody/knows", input: "hi" }, { headers }), { status: 404 });
+    const made = new Set(await kept());
+    for (const sessionId of before) made.delete(sessionId);
+    assert.deepEqual([...made], [sessionOf(first)]);
+  });
+
+  await context.test("a key that was used with another request is called what the client calls it", async () => {
+    await ask("one", {}, "used");
+    await assert.rejects(ask("another", {}, "used"), { status: 409, message: /Idempotency-Key: used was used with/ });
+  });
+
+  await context.test("who asks for a model nobody knows is told of the profiles", async () => {
+    await assert.rejects(ask("hi", { model: "revewer" }), { message: /or a profile; configured are: reviewer/ });
+    await assert.rejects(ask("hi", { model: "nobody/knows" }), ({ message }) => !message.includes("profile"));
+  });
+
   await context.test("a profile is asked like a model, and listed as one", async () => {
     const { choices } = await openai.chat.completions.create({
       model: "reviewer",
@@ -95,6 +121,8 @@ test("what is asked at once after one answer looks one after the other at whethe
   const unplanned = async () => assert.fail("not planned");
   const sessions = {
     create: unplanned,
+    admit: unplanned,
+    delete: unplanned,
     knowsTurn: unplanned,
     async turnEnd() {
       const seen = { seq: 5, isLast };
