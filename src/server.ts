@@ -412,13 +412,31 @@ function createServe(
       return;
     }
     call(universalRequestFromNodeRequest(request, response, undefined, contextValues?.(request)))
-      .then((answer) => universalResponseToNodeResponse(withPlainGrpcMessage(answer), response))
+      .then((answer) => {
+        // The library's own has no body, so that who forgot the type would see nothing.
+        if (answer.status === 415 && !isGrpcType(request)) return refuse(request, response, wrongType(request));
+        return universalResponseToNodeResponse(withPlainGrpcMessage(answer), response);
+      })
       .catch((error) => onFailure(request, response, error));
   };
 }
 
 function doorOf(request: ServerRequest, doors: readonly PathDoor[] = []): PathDoor | undefined {
   return doors.find(({ prefix }) => request.url?.startsWith(prefix));
+}
+
+function isGrpcType({ headers }: ServerRequest): boolean {
+  return headers["content-type"]?.startsWith("application/grpc") === true;
+}
+
+function wrongType({ headers }: ServerRequest): Refusal {
+  const type = headers["content-type"];
+  const found =
+    type === undefined
+      ? "the request has no content-type"
+      : `the content-type is ${JSON.stringify(type.slice(0, 100))}`;
+  const message = `${found}; application/json, application/proto or one of gRPC's is wanted`;
+  return { error: new ConnectError(message, Code.InvalidArgument), httpStatus: 415 };
 }
 
 /** Cuts an HTTP/2 request whose body is not whole in time; HTTP/1.1 has its server's own timer for this. */
@@ -453,7 +471,8 @@ function answerNotFound(request: ServerRequest, response: ServerResponse): void 
   } else if (request.method === "POST" && callTypes.test(contentType) && callPath.test(request.url ?? "")) {
     refuse(request, response, { error, httpStatus: 404 });
   } else {
-    refuse(request, response, { error: new ConnectError("there is nothing at this path", Code.NotFound) });
+    const message = "there is nothing at this path; RPCs are at /package.Service/Method, vendors' APIs below /v1/";
+    refuse(request, response, { error: new ConnectError(message, Code.NotFound) });
   }
 }
 

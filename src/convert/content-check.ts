@@ -38,7 +38,12 @@ export function checkJsonObject(text: string, path: string): void {
 /** Refuses a number outside of its bounds, or none at all; absent is fine. */
 export function checkRange(value: number | undefined, least: number, most: number, path: string): void {
   if (value !== undefined && !(value >= least && value <= most))
-    throw invalidField(path, `is ${value}; must be from ${least} to ${most}`);
+    throw invalidField(path, `is ${value}; must be ${boundsText(least, most)}`);
+}
+
+/** The bounds of a number, where what it has to be is said; the largest whole number there is counts as none. */
+export function boundsText(least: number, most: number): string {
+  return most === Number.MAX_SAFE_INTEGER ? `at least ${least}` : `from ${least} to ${most}`;
 }
 
 /** Refuses a name that came before. `pathOf` gives the path of the name at an index. */

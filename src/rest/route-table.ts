@@ -32,7 +32,7 @@ export class RouteTable<Target> {
       fitting.find((route) => route.method === method);
     if (found !== undefined) return { target: found.target, params: decoded(found.groups) };
     if (fitting.length === 0)
-      throw new HttpFault(404, "UNKNOWN_URL", `there is nothing at ${method} ${path.slice(0, 200)}`);
+      throw new HttpFault(404, "UNKNOWN_URL", `${nothingAt(method, path)}; there are ${this.#places()}`);
     const allow = [...new Set(fitting.map((route) => route.method))].join(", ");
     throw new HttpFault(
       405,
@@ -41,6 +41,15 @@ export class RouteTable<Target> {
       { allow },
     );
   }
+
+  /** The paths without names in braces. */
+  #places(): string {
+    return [...new Set(this.#routes.map(({ path }) => path))].filter((path) => !path.includes("{")).join(", ");
+  }
+}
+
+function nothingAt(method: string, path: string): string {
+  return `there is nothing at ${method.slice(0, 20)} ${path.slice(0, 200)}`;
 }
 
 function patternOf(path: string): RegExp {

@@ -85,7 +85,11 @@ export function createDoorkeeper(options: DoorkeeperOptions): Doorkeeper {
     }
     if (!hostShape.test(host)) return refusal(400, Code.InvalidArgument, "the host of the request is malformed");
     if (!hosts.has(host)) {
-      return refusal(403, Code.PermissionDenied, "the host of the request is not one this server answers for");
+      return refusal(
+        403,
+        Code.PermissionDenied,
+        "the host of the request is not one this server answers for; allowed_hosts adds to them",
+      );
     }
     const target = request.url ?? "";
     if (target.startsWith("/") && !target.startsWith("//")) return undefined;
@@ -112,7 +116,11 @@ export function createDoorkeeper(options: DoorkeeperOptions): Doorkeeper {
       if (fault !== undefined) return fault;
       const origin = request.headers.origin;
       if (origin === undefined || isAllowedOrigin(origin, request)) return undefined;
-      return refusal(403, Code.PermissionDenied, "pages of this origin may not call this server");
+      return refusal(
+        403,
+        Code.PermissionDenied,
+        "pages of this origin may not call this server; allowed_origins lets them",
+      );
     },
     checkToken(request, door) {
       if (tokenHash === undefined) return undefined;
@@ -121,7 +129,8 @@ export function createDoorkeeper(options: DoorkeeperOptions): Doorkeeper {
       // Hashes have one length, so the comparison tells nothing about the token's.
       const isToken = (text: unknown) => typeof text === "string" && timingSafeEqual(sha256(text), tokenHash);
       if (given.some(isToken)) return undefined;
-      return { error: new ConnectError("a valid bearer token is required", Code.Unauthenticated) };
+      const fields = door === undefined || door.tokenFields.length === 0 ? "" : `, or one as ${door.tokenFields[0]}`;
+      return { error: new ConnectError(`a valid bearer token is required${fields}`, Code.Unauthenticated) };
     },
     answerCors(request, response, door) {
       const origin = request.headers.origin;

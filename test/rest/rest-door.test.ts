@@ -58,6 +58,7 @@ test("what the door takes and refuses", async (context) => {
       const { error } = await response.json();
       assert.deepEqual([response.status, error.code, error.type], [status, code, "invalid_request_error"]);
       assert.ok(response.headers.get("x-request-id"));
+      if (code === "unknown_url") assert.match(error.message, /; there are \/v1\/chat\/completions, \/v1\/responses/);
     });
 
   await context.test("a wrong method is told the right one", async () => {

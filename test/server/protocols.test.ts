@@ -88,6 +88,18 @@ describe("every protocol is spoken on the one port", { timeout: 20_000 }, () => 
     });
   }
 
+  test("who forgets the content-type is told which there are", async () => {
+    await using server = await startTestServer();
+    for (const [type, says] of [
+      ["text/plain", 'the content-type is "text/plain"'],
+      [undefined, "the request has no content-type"],
+    ] as const) {
+      const answer = await exchange(server.port, checkRequest({ Host: "localhost", "Content-Type": type }));
+      assert.ok(answer.includes(JSON.stringify(says).slice(1, -1)), answer);
+      assert.match(answer, /application\/json, application\/proto or one of gRPC's is wanted/);
+    }
+  });
+
   test("a throwing fallback answers 500 and tells the log, not the caller", async () => {
     await using server = await startTestServer({
       fallback: () => {
