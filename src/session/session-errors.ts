@@ -17,11 +17,17 @@ export function unknownRequest(requestId: string, sessionId: string): AgentError
 }
 
 export function resolvedOtherwise({ requestId, decision, author }: RequestAnswer): AgentError {
-  const how = decision === "expired" ? "expired" : `was answered ${decision}${author === "" ? "" : ` by ${author}`}`;
+  const how = decision === "expired" ? "expired" : answeredBy(decision, author);
   return new AgentError("failed_precondition", `request ${requestId} ${how} before; that stays`, {
     reason: "REQUEST_RESOLVED",
     metadata: { request_id: requestId, decision, author },
   });
+}
+
+/** The end of a sentence about a request that somebody answered. */
+export function answeredBy(decision: string, author: string): string {
+  const how = decision === "answer" ? "" : ` ${decision}`;
+  return `was answered${how}${author === "" ? "" : ` by ${author}`}`;
 }
 
 export function otherPayload(requestId: string): AgentError {

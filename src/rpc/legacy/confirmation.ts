@@ -12,6 +12,7 @@ import { checkRange } from "../../convert/content-check.ts";
 import { countFromProto } from "../../convert/proto/field.ts";
 import { longestTimeMs } from "../../convert/proto/request.ts";
 import { logRecordFrom } from "../../session/load-state.ts";
+import { answeredBy } from "../../session/session-errors.ts";
 import { theCaller } from "../caller.ts";
 import { checkLength, sessionIdFrom } from "../request-fields.ts";
 import type { LegacyCore } from "./legacy-core.ts";
@@ -108,8 +109,7 @@ async function whatBecameOf(core: LegacyCore, sessionId: string, toolId: string)
   const { request, answer } = last;
   if (answer === undefined || answer.decision === "expired")
     return `request ${request.requestId} expired before it was answered: the call was not run`;
-  const who = answer.author === "" ? "" : ` by ${answer.author}`;
-  return `request ${request.requestId} was answered ${answer.decision}${who} before; that stays`;
+  return `request ${request.requestId} ${answeredBy(answer.decision, answer.author)} before; that stays`;
 }
 
 async function timesAsked(core: LegacyCore, sessionId: string, toolId: string): Promise<number> {

@@ -8,6 +8,7 @@ import { invalidField } from "../../chat/error.ts";
 import type { LogEvent, LogRecord, PendingRequest, PendingRequestKind, RequestAnswer } from "../../chat/log-event.ts";
 import type { ToolResult } from "../../chat/tool-result.ts";
 import { deniedByPolicy } from "../../session/judge-call.ts";
+import { answeredBy } from "../../session/session-errors.ts";
 import type { LegacyEvent } from "./legacy-events.ts";
 
 /** Longest text in an event's data, in UTF-16 units. */
@@ -188,7 +189,7 @@ function requestData(request: PendingRequest, timeMs: number): Record<string, st
 
 function answerText({ requestId, decision, author }: RequestAnswer): string {
   if (decision === "expired") return `nobody answered ${requestId} in time`;
-  return `${requestId} was answered ${decision}${author === "" ? "" : ` by ${author}`}`;
+  return `${requestId} ${answeredBy(decision, author)}`;
 }
 
 function answerData({ requestId, decision, author, text, toolResult }: RequestAnswer, isTask: boolean) {
