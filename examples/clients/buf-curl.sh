@@ -6,6 +6,6 @@ ask() {
   npx buf curl --protocol grpc --http2-prior-knowledge -H "authorization: Bearer ${CODEAGENT_TOKEN:-none}" "$@"
 }
 
-ask "$url" --list-methods | grep CodeAgentService/ | head -3
+ask "$url" --list-methods | grep '^codeagent.v1.CodeAgentService/' | head -3
 ask -d '{"messages":[{"role":"user","content":"What is in this project?"}]}' \
   "$url/codeagent.v1.CodeAgentService/StreamGenerate"

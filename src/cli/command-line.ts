@@ -39,7 +39,7 @@ export async function runCommandLine(words: readonly string[]): Promise<never> {
     .exitOverride();
   // The code of a command is loaded when it is called, so that a server starts without that of the others.
   withServerFlags(program.command("serve"))
-    .description("serve gRPC, gRPC-Web and Connect on one port")
+    .description("serve gRPC, gRPC-Web, Connect and vendors' REST on one port")
     .option("--host <address>", "address to listen on (127.0.0.1)")
     .option("--port <number>", "port to listen on, 0 for any free one (4088)")
     .option("--insecure", "listen beyond loopback without a token")

@@ -8,6 +8,7 @@ import { configuredMcpServers } from "../configured-mcp.ts";
 import { configuredSandbox } from "../configured-sandbox.ts";
 import { createProviderRegistry, type ProviderInfo, type ProviderRegistry } from "../provider/registry.ts";
 import { scripted } from "../provider/scripted.ts";
+import type { Profile } from "../session/profile.ts";
 import { headersWithSecrets } from "../tool/http/configured-function.ts";
 import { resolveWorkspace } from "../tool/workspace.ts";
 import { version } from "../version.ts";
@@ -161,7 +162,8 @@ async function modelsAndProviders(config: Config, env: TakenEnvironment["env"]):
     );
     const some = found.some(({ state }) => state !== "none");
     const detail = "none is configured; set OPENAI_API_KEY, or FORWARD_BASE_URL for any compatible endpoint";
-    return [model, ...found, ...(some ? [] : [{ state: "failed", what: "providers", detail } as const])];
+    const profiles = config.profiles.map((profile) => profileFinding(profile, registry));
+    return [model, ...profiles, ...found, ...(some ? [] : [{ state: "failed", what: "providers", detail } as const])];
   } finally {
     registry.close();
   }
@@ -173,11 +175,28 @@ function modelFinding(model: string, registry: ProviderRegistry): Finding {
     return { state: "warning", what, detail: "none; each request has to name one, or set CODEAGENT_MODEL" };
   }
   try {
-    registry.resolve(model);
+    resolveEach(model, registry);
     return { state: "ok", what, detail: model };
   } catch (error) {
     return { state: "failed", what, detail: sentenceOf(error) };
   }
+}
+
+/** The server works without; who asks for the profile is refused. */
+function profileFinding({ name, model }: Profile, registry: ProviderRegistry): Finding {
+  const what = `profile ${name}`;
+  if (model === "") return { state: "ok", what, detail: "the model that is asked otherwise" };
+  try {
+    resolveEach(model, registry);
+    return { state: "ok", what, detail: model };
+  } catch (error) {
+    return { state: "warning", what, detail: sentenceOf(error) };
+  }
+}
+
+/** @throws {AgentError} as `ProviderRegistry.resolve`, for the first of a list that can't be asked. */
+function resolveEach(models: string, registry: ProviderRegistry): void {
+  for (const model of models.split(",")) registry.resolve(model.trim());
 }
 
 function whatIsMissing(registry: ProviderRegistry, id: string): string {

@@ -53,6 +53,19 @@ describe("codeagent doctor", { timeout: 60_000, concurrency: 2 }, () => {
     assert.doesNotMatch(JSON.stringify(asked), /never-to-be-seen|authorization/i);
   });
 
+  test("tells which profiles and default models can't be asked", async (context) => {
+    const folder = temporaryFolder(context);
+    const profiles =
+      "{ good: { model: 'openai/some' }, plain: { tools: [read_file] }, keyless: { model: 'kimi/some' } }";
+    writeFileSync(join(folder, "codeagent.yaml"), `profiles: ${profiles}\n`);
+    const env = { OPENAI_API_KEY: key, OPENAI_BASE_URL: "http://127.0.0.1:9/v1", CODEAGENT_MODEL: "openai/a, kimi/b" };
+    const { stdout } = await runToEnd(context, ["doctor", "--port", "0"], { folder, env });
+    assert.match(stdout, /^failed +default model: .*MOONSHOT_API_KEY$/m, "each of a list is looked at");
+    assert.match(stdout, /^ok +profile good: openai\/some$/m);
+    assert.match(stdout, /^ok +profile plain: the model that is asked otherwise$/m);
+    assert.match(stdout, /^warning +profile keyless: the provider kimi has no key; set MOONSHOT_API_KEY$/m);
+  });
+
   for (const [name, env, expected] of [
     ["can't be had", { PATH: "/nowhere" }, /^warning +sandbox: .*bubblewrap is not installed; install it .*, or set /m],
     ["is not wanted", { CODEAGENT_SANDBOX: "none" }, /^warning +sandbox: none: .*because the configuration says so$/m],
