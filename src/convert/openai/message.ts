@@ -262,7 +262,8 @@ function inOrder(details: readonly ReadDetail[], shown: Shown, name: string | un
     phase = undefined;
   };
   for (const { block, place } of details) {
-    if (place !== undefined && place.textInAll === text.length && isBoundary(text, place.textBefore)) {
+    const fits = place !== undefined && place.textInAll === text.length && isBoundary(text, place.textBefore);
+    if (fits) {
       showText(place.textBefore);
       blocks.push(...shown.calls.slice(callsAt, place.callsBefore));
       callsAt = Math.max(callsAt, place.callsBefore);
@@ -274,7 +275,7 @@ function inOrder(details: readonly ReadDetail[], shown: Shown, name: string | un
           ? { role: "user", blocks: [{ type: "text", text: block.text }] }
           : { role: "tool", blocks: [block] },
       );
-    } else if (block.type === "text" && block.text === "") phase = block.phase;
+    } else if (block.type === "text" && block.text === "") phase = fits ? block.phase : undefined;
     else blocks.push(block);
   }
   if (textAt === 0 && phase === undefined) blocks.push(...shown.said);

@@ -60,10 +60,10 @@ describe("a message whose reasoning only its provider can check", () => {
   });
 
   test("of which a client changed the text has what is left of it at its end", () => {
-    const changed = { ...sent(messageToOpenAI(whole)), content: [{ type: "text", text: "Look!" }] };
+    const changed = { ...sent(messageToOpenAI(whole)), content: [{ type: "text", text: "Look at that!" }] };
     const [read] = messagesFromOpenAI(changed);
     const [first, , second] = whole.blocks;
-    assert.deepEqual(read?.blocks, [first, second, text("Look!", "commentary"), call("c1")]);
+    assert.deepEqual(read?.blocks, [first, second, text("Look at that!"), call("c1")]);
   });
 
   test("is not parted within a character", () => {
