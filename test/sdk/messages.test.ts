@@ -89,7 +89,8 @@ describe("messages of any shape", () => {
     }
   });
 
-  test("OpenAI's with what goes along are the messages they were", () => {
+  test("OpenAI's with what goes along are the messages they were, in browsers too", (context) => {
+    context.mock.property(globalThis, "Buffer", undefined);
     const details = sealDetails(
       [
         { block: { type: "tool_use", id: "s1", name: "look", input: "{}" }, isShown: false },
