@@ -346,8 +346,10 @@ export function readConfig(sources: ConfigSources): Config {
     if (key === "mcp" || key.startsWith(mcpPrefix)) continue;
     if (key === "profiles" || key.startsWith(profilesPrefix)) continue;
     if (key === "providers" || key.startsWith(providersPrefix) || Object.hasOwn(settings, key)) continue;
-    const known = [...Object.keys(settings), "http", "mcp", "profiles", "providers"];
-    const near = nearNames(known, key);
+    const sections = ["http", "mcp", "profiles", "providers"];
+    const known = [...Object.keys(settings), ...sections];
+    const nearKeys = nearNames(known, key);
+    const near = nearKeys.length > 0 ? nearKeys : nearNames(sections, key.split(".", 1)[0] ?? "");
     const help = near.length > 0 ? `is ${near.join(" or ")} meant?` : `there are: ${known.join(", ")}`;
     throw new Error(`${file}: there is no setting ${key}; ${help}`);
   }

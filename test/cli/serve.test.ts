@@ -124,6 +124,12 @@ describe("codeagent serve", { timeout: 120_000, concurrency: 2 }, () => {
     },
     { name: "an unknown setting", words: [], yaml: "prot: 1", message: /there is no setting prot; is port meant\?/ },
     {
+      name: "an unknown section",
+      words: [],
+      yaml: "profile: { reviewer: { model: a/b } }",
+      message: /there is no setting profile\.reviewer; is profiles meant\?/,
+    },
+    {
       name: "a setting like none",
       words: [],
       yaml: "elsewhere: 1",
