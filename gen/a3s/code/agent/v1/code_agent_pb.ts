@@ -12446,7 +12446,7 @@ export const CodeAgentService: GenService<{
     output: typeof GenerateStructuredResponseSchema;
   },
   /**
-   * As GenerateStructured, the JSON in pieces.
+   * As GenerateStructured, the JSON in one chunk once it is checked, then the end.
    *
    * @generated from rpc a3s.code.agent.v1.CodeAgentService.StreamGenerateStructured
    */
