@@ -2,6 +2,7 @@
 
 import json
 import os
+import urllib.error
 import urllib.request
 
 URL = os.environ.get("CODEAGENT_URL", "http://127.0.0.1:4088")
@@ -13,7 +14,11 @@ def post(path, body):
     if TOKEN:
         headers["authorization"] = "Bearer " + TOKEN
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
-    return urllib.request.urlopen(request, timeout=120)
+    try:
+        return urllib.request.urlopen(request, timeout=120)
+    except urllib.error.HTTPError as error:
+        # The status alone does not say what to do; the answer does.
+        raise SystemExit(f"{path}: {error.code}: {error.read().decode()}") from None
 
 
 def call(method, **fields):
