@@ -90,6 +90,8 @@ export interface TurnRequest {
   readonly requestId: string;
   /** `messages` hold the whole conversation: what the session knows already is passed over. Absent means they are added. */
   readonly wholeHistory?: boolean;
+  /** Nobody can be asked while it runs: what would need an approval or an answer is refused. Of one-off turns only. */
+  readonly isUnattended?: boolean;
   /** The turn executes this plan instead of asking a model; only the server itself asks for it. */
   readonly plan?: PlanRun;
 }

@@ -70,7 +70,11 @@ export class TurnBinder {
     }
     if (binding?.type === "response")
       return { turn: await this.#startAfter(request, binding.responseId), isKept: true };
-    if (asked.isKept !== true) return { turn: await sessions.startTurn(principal, request), isKept: false };
+    if (asked.isKept !== true) {
+      // Its caller sees no request that waits, and knows no id to answer it by.
+      const turn = await sessions.startTurn(principal, { ...request, isUnattended: true });
+      return { turn, isKept: false };
+    }
     const config: SessionConfig = {
       ...plainConfig(this.#options.workspace),
       title: apiName,

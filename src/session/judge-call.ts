@@ -38,11 +38,27 @@ export interface Approval {
   readonly grantable: boolean;
 }
 
+/** What becomes of a call; where nobody can be asked, one that has to be asked for is refused. */
+export async function judgeCall(
+  session: RunningSession,
+  turn: TurnState,
+  functions: FunctionIndex,
+  planned: PlannedCall,
+): Promise<Verdict> {
+  const verdict = await judge(session, turn, functions, planned);
+  if (!session.isUnattended) return verdict;
+  if (verdict.type === "ask") return refused(`not run: ${verdict.approval.explanation}, and ${nobodyToAsk}`);
+  return verdict.type === "question" ? refused(`not asked: ${nobodyToAsk}`) : verdict;
+}
+
+const nobodyToAsk =
+  "nobody can be asked in a turn without a session; with a session somebody can answer, or its permissions can allow it";
+
 /**
  * Says what becomes of a call: the bounds of the turn first, then the rules, then what people answered. What can't run anyhow
  * (no such function, bad arguments) is not asked for: it fails by itself.
  */
-export async function judgeCall(
+async function judge(
   session: RunningSession,
   turn: TurnState,
   functions: FunctionIndex,

@@ -150,6 +150,7 @@ export class OneOffTurn {
       sessionId: options.sessionId,
       tenant: options.tenant,
       isKept: false,
+      isUnattended: request.isUnattended ?? false,
       config: plainConfig(options.workspace),
       state: this.#state,
       writer,

@@ -139,6 +139,8 @@ export interface RunningSession {
   readonly tenant: string;
   /** Its log is in the store; false for a one-off turn. */
   readonly isKept: boolean;
+  /** Nobody can be asked: what would need an approval or an answer is refused. */
+  readonly isUnattended: boolean;
   /** As it was when the turn began or went on. */
   config: SessionConfig;
   readonly state: SessionState;

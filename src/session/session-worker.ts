@@ -169,6 +169,7 @@ export class SessionWorker {
       sessionId: this.#sessionId,
       tenant: claim.tenant,
       isKept: true,
+      isUnattended: false,
       config,
       state,
       writer,

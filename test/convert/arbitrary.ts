@@ -293,7 +293,7 @@ export const options = record<GenerateOptions>(
 );
 
 const tools = fc.uniqueArray(toolDefinition, { selector: (tool) => tool.name, maxLength: 3 });
-export const turnRequest = record<Omit<TurnRequest, "plan">>(
+export const turnRequest = record<Omit<TurnRequest, "plan" | "isUnattended">>(
   {
     sessionId: text,
     messages: fc.array(message, { maxLength: 3 }),

@@ -35,6 +35,14 @@ const script = `
   text: I see.
 - when: { text: again }
   text: Once more.
+- when: { tool: write_file, text: { contains: nobody can be asked } }
+  text: I may not.
+- when: { tool: ask_user, text: { contains: nobody can be asked } }
+  text: I can't know.
+- when: { text: write it down }
+  tool_calls: [{ name: write_file, arguments: { path: a.txt, content: a } }]
+- when: { text: which one }
+  tool_calls: [{ name: ask_user, arguments: { question: Which one? } }]
 `;
 
 const weather = {
@@ -47,6 +55,16 @@ const user = (content: string) => ({ role: "user", content }) as const;
 test("Chat Completions, asked for by OpenAI's client", async (context) => {
   const app = await startRestApp(context, { script, flags: { retry_cut_answers: false } });
   const { openai } = app;
+
+  await context.test("what would have to be asked for is refused at once where nobody can be asked", async () => {
+    for (const [question, answer] of [
+      ["write it down", "I may not."],
+      ["which one", "I can't know."],
+    ] as const) {
+      const { choices } = await openai.chat.completions.create({ model, messages: [user(question)] });
+      assert.equal(choices[0]?.message.content, answer);
+    }
+  });
 
   await context.test("an answer", async () => {
     const { data, response } = await openai.chat.completions

@@ -532,6 +532,7 @@ test("a turn that can't read its answers at the moment is not over", async () =>
     sessionId: "s",
     tenant: "t",
     isKept: true,
+    isUnattended: false,
     config: plainConfig("/"),
     state,
     writer: new LogWriter(memoryLog(tail), before.length, Date.now),

@@ -10,7 +10,7 @@ import type {
   GenerateStructuredRequest,
 } from "../../../gen/codeagent/legacy/v1/either_era_pb.ts";
 import { AgentError, invalidField } from "../../chat/error.ts";
-import type { LogRecord, PendingRequest } from "../../chat/log-event.ts";
+import type { LogRecord } from "../../chat/log-event.ts";
 import { messageText } from "../../chat/message.ts";
 import type { GenerateOptions, TurnRequest } from "../../chat/request.ts";
 import type { TurnAnswer } from "../../convert/turn-answer.ts";
@@ -30,14 +30,9 @@ import { type LegacyTurn, legacyTurn, reasonMetadata, usageToLegacy } from "./le
 /** Most bytes of the texts in one answer: clients take 4 MB where they don't say otherwise. */
 const maxAnswerBytes = 3 * 1024 * 1024;
 
-const nobodyAsked =
-  "nobody can be asked in a turn without a session; with a session somebody can approve, or its permissions can allow it";
-
 interface Started {
   readonly turn: AdmittedTurn;
   readonly form: CallForm;
-  /** It is of no session. */
-  readonly isAlone: boolean;
 }
 
 /**
@@ -52,6 +47,7 @@ export function legacyGenerateHandlers(core: LegacyCore) {
     request: GenerateRequest | GenerateStructuredRequest,
     context: HandlerContext,
     options: GenerateOptions,
+    isUnattended = true,
   ): Promise<Started> => {
     const sessionId = optionalSessionIdFrom(request.sessionId);
     if (request.messages.length === 0) throw invalidField("messages", "is empty; send at least one");
@@ -71,21 +67,12 @@ export function legacyGenerateHandlers(core: LegacyCore) {
       },
       tools: [],
       requestId: "",
+      isUnattended: isUnattended && sessionId === "",
     };
-    return { turn: await sessions.startTurn(theCaller, turnRequest), form, isAlone: sessionId === "" };
+    return { turn: await sessions.startTurn(theCaller, turnRequest), form };
   };
 
-  /** Of a turn whose session has no id yet that its caller knows: nobody could name what waits. */
-  const denyUnheard = async ({ sessionId }: AdmittedTurn, { requestId }: PendingRequest): Promise<void> => {
-    try {
-      await sessions.respond(theCaller, sessionId, [{ requestId, decision: "deny", text: nobodyAsked }]);
-    } catch (error) {
-      const isOver = error instanceof AgentError && ["failed_precondition", "not_found"].includes(error.kind);
-      if (!isOver) throw error;
-    }
-  };
-
-  const answerOf = async ({ turn, isAlone }: Started, signal: AbortSignal, told?: LegacyTurn): Promise<TurnAnswer> => {
+  const answerOf = async ({ turn }: Started, signal: AbortSignal, told?: LegacyTurn): Promise<TurnAnswer> => {
     const fold = foldTurnAnswer(turn.sessionId);
     for await (const batch of turn.read(signal)) {
       if (isPruned(batch)) continue;
@@ -93,7 +80,6 @@ export function legacyGenerateHandlers(core: LegacyCore) {
         const { event } = record;
         fold.add(record);
         told?.add(event);
-        if (isAlone && event.type === "request-opened") await denyUnheard(turn, event.request);
       }
     }
     if (fold.failure !== undefined) throw fold.failure;
@@ -135,7 +121,7 @@ export function legacyGenerateHandlers(core: LegacyCore) {
       );
     },
     async *streamGenerate(request, context) {
-      const { turn, form } = await start(request, context, {});
+      const { turn, form } = await start(request, context, {}, false);
       for await (const chunk of chunksOf(turn, context.signal)) yield generateChunk(turn.sessionId, chunk, form);
     },
     async generateStructured(request, context) {
