@@ -22,7 +22,7 @@ import { sniffProtocol } from "./server/sniff-protocol.ts";
 import { watchSession } from "./server/watch-session.ts";
 
 export type { ServerLimits } from "./server/limits.ts";
-export type { PathDoor, RefusedRequest } from "./server/path-door.ts";
+export type { PathDoor } from "./server/path-door.ts";
 export type { ServerRequest, ServerResponse } from "./server/refuse.ts";
 
 export type ServerLog = (

@@ -21,7 +21,7 @@ export interface PathDoor {
 }
 
 /** Why a request is refused, in the words of HTTP. */
-export interface RefusedRequest {
+interface RefusedRequest {
   readonly status: number;
   /** One sentence. */
   readonly message: string;
