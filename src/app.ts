@@ -201,6 +201,7 @@ export async function startApp({
         maxTurnMs: config["limits.max_turn_ms"],
         maxQueuedTurns: config["limits.max_queued_turns"],
         maxTurnsInFlight: config["limits.max_turns_in_flight"],
+        maxOneOffBytes: config["limits.max_one_off_bytes"],
         retryCutAnswers: config.retry_cut_answers,
         maxAnswerRepairs: config["limits.max_answer_repairs"],
         maxRepeatedCalls: config["limits.repeated_calls"],

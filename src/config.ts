@@ -200,6 +200,11 @@ export const settings = {
   "limits.max_steps": setting(integer(1, 10_000), 50, "Model calls in a turn that names no bound."),
   "limits.max_turn_ms": setting(integer(1, 86_400_000), 30 * 60_000, "Longest turn, in milliseconds."),
   "limits.max_queued_turns": setting(integer(1, 10_000), 16, "Turns that may wait in one session."),
+  "limits.max_one_off_bytes": setting(
+    integer(0, 2 ** 40),
+    512 * 1024 * 1024,
+    "A turn without a session is refused while the answers of others, which are in memory, are larger together.",
+  ),
   "limits.max_turns_in_flight": setting(integer(1, 100_000), 512, "Turns that run at the same time."),
   "limits.connections_per_address": setting(
     integer(1, 1_000_000),
@@ -431,6 +436,7 @@ export function readConfig(sources: ConfigSources): Config {
     "limits.max_steps": value("limits.max_steps", settings["limits.max_steps"]),
     "limits.max_turn_ms": value("limits.max_turn_ms", settings["limits.max_turn_ms"]),
     "limits.max_queued_turns": value("limits.max_queued_turns", settings["limits.max_queued_turns"]),
+    "limits.max_one_off_bytes": value("limits.max_one_off_bytes", settings["limits.max_one_off_bytes"]),
     "limits.max_turns_in_flight": value("limits.max_turns_in_flight", settings["limits.max_turns_in_flight"]),
     "limits.connections_per_address": value(
       "limits.connections_per_address",

@@ -33,6 +33,11 @@ export class Tail {
     this.#onPublished = onPublished;
   }
 
+  /** About how many bytes of events it keeps. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   get headSeq(): number {
     return this.#headSeq;
   }

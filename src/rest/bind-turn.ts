@@ -1,12 +1,14 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { AgentError, invalidField } from "../chat/error.ts";
 import { requestIdFrom, sessionIdFrom } from "../chat/ids.ts";
+import { messageText } from "../chat/message.ts";
 import type { TurnRequest } from "../chat/request.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
 import { partsOfResponseId } from "../convert/responses/response-id.ts";
 import { checkRequestBounds } from "../session/request-bounds.ts";
 import { plainConfig } from "../session/session-worker.ts";
 import type { AdmittedTurn, Principal, Sessions } from "../session/sessions.ts";
+import { shortLine } from "../session/short-line.ts";
 import type { RestTurn } from "./rest-api.ts";
 
 export interface BinderOptions {
@@ -61,6 +63,11 @@ export class TurnBinder {
     if (named !== undefined) {
       if (binding !== undefined)
         throw invalidField("x-session-id", "names a session, and the body names one too; leave one of them out");
+      if (asked.isKept === false)
+        throw invalidField(
+          "store",
+          "is false, and x-session-id names a session, which keeps the answer; leave one out",
+        );
       const sessionId = sessionIdFrom(textOf(named), "x-session-id");
       return { turn: await this.#startInNamed({ ...request, sessionId, wholeHistory: true }), isKept: true };
     }
@@ -77,7 +84,7 @@ export class TurnBinder {
     }
     const config: SessionConfig = {
       ...plainConfig(this.#options.workspace),
-      title: apiName,
+      title: titleOf(request) || apiName,
       metadata: { "codeagent.api": apiName },
     };
     const { sessionId } = await sessions.create(principal, config, "", requestId === "" ? "" : `rest:${requestId}`);
@@ -149,6 +156,12 @@ export class TurnBinder {
       throw error;
     }
   }
+}
+
+/** What the user asks first, in one line. */
+function titleOf({ messages }: TurnRequest): string {
+  const first = messages.find(({ role }) => role === "user");
+  return first === undefined ? "" : shortLine(messageText(first));
 }
 
 function noResponse(responseId: string): AgentError {

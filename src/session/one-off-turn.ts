@@ -59,6 +59,11 @@ export class OneOffTurn {
     return this.tail.ended !== undefined;
   }
 
+  /** Somebody reads it now. */
+  get isRead(): boolean {
+    return this.#readers > 0;
+  }
+
   /** It was ended because nobody read it. */
   get abandoned(): boolean {
     return this.#abandoned;

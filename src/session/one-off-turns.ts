@@ -25,6 +25,8 @@ export class OneOffTurns {
   readonly #timers: Timers;
   readonly #turns = new Map<string, OneOffTurn>();
   readonly #requests = new Map<string, { readonly turn: OneOffTurn; readonly hash: string }>();
+  /** All whose logs are in memory: also those that have ended long ago, while somebody still reads them. */
+  readonly #inMemory = new Set<OneOffTurn>();
   #running = 0;
 
   constructor(environment: TurnEnvironment, options: OneOffTurnsOptions, timers: Timers) {
@@ -35,6 +37,18 @@ export class OneOffTurns {
 
   get running(): number {
     return this.#running;
+  }
+
+  /** About how many bytes of their events are in memory. */
+  get bytes(): number {
+    let bytes = 0;
+    const joinable = new Set([...this.#requests.values()].map(({ turn }) => turn));
+    for (const turn of this.#inMemory) {
+      const isHeld = turn.isRead || this.#turns.has(turn.sessionId) || joinable.has(turn);
+      if (turn.hasEnded && !isHeld) this.#inMemory.delete(turn);
+      else bytes += turn.tail.bytes;
+    }
+    return bytes;
   }
 
   /** The turn that runs, or ran a moment ago, under the id of a session. */
@@ -76,6 +90,7 @@ export class OneOffTurns {
       this.#environment,
     );
     this.#turns.set(turn.sessionId, turn);
+    this.#inMemory.add(turn);
     this.#running++;
     const key = request.requestId === "" ? undefined : requestHash([tenant, request.requestId]);
     if (key !== undefined) this.#requests.set(key, { turn, hash });

@@ -34,6 +34,8 @@ export interface SessionLimits {
   readonly maxQueuedTurns: number;
   /** Turns in flight over all sessions. */
   readonly maxTurnsInFlight: number;
+  /** About how many bytes of events of one-off turns may be in memory when another one begins. */
+  readonly maxOneOffBytes: number;
   /** Whether an answer that is cut after nothing but text and thinking was shown is asked for once more. */
   readonly retryCutAnswers: boolean;
   /** Times a model is told that its answer is not in the form that was asked for, before the turn fails. */
@@ -55,6 +57,7 @@ export const defaultSessionLimits: SessionLimits = {
   maxParallelTools: 16,
   maxQueuedTurns: 16,
   maxTurnsInFlight: 64,
+  maxOneOffBytes: 512 * 1024 * 1024,
   retryCutAnswers: true,
   maxAnswerRepairs: 2,
   compactAtShare: 0.8,

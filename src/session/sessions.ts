@@ -848,6 +848,7 @@ export class Sessions {
       turn = this.#oneOffs.known(principal.tenant, request, hash);
       if (turn === undefined) {
         this.#checkRoom();
+        this.#checkMemory();
         turn = this.#oneOffs.start(principal.tenant, principal.name, { ...request, ...terms }, hash);
       }
     }
@@ -903,6 +904,15 @@ export class Sessions {
     const { maxTurnsInFlight } = this.#environment.limits;
     if (this.#workers.size + this.#admitting + this.#oneOffs.running >= maxTurnsInFlight)
       throw tooMany(`${maxTurnsInFlight} turns run already`, "TOO_MANY_TURNS");
+  }
+
+  #checkMemory(): void {
+    const { maxOneOffBytes } = this.#environment.limits;
+    if (this.#oneOffs.bytes > maxOneOffBytes)
+      throw tooMany(
+        `turns without a session hold more than ${maxOneOffBytes} bytes that their callers have not read yet`,
+        "TOO_MANY_UNREAD",
+      );
   }
 
   async #stored(principal: Principal, sessionId: string): Promise<StoredSession> {

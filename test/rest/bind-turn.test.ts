@@ -46,6 +46,19 @@ test("turns begin in the sessions their requests name", async (context) => {
     },
   );
 
+  await context.test("a session that is made has the question as its title", async () => {
+    const asked = await ask("Why is  it so?\nTell me.");
+    const { title } = await client.getSession({ sessionId: sessionOf(asked) });
+    assert.equal(title, "Why is it so? Tell me.");
+  });
+
+  await context.test("a session keeps what it answers, so nobody is told that it is not kept", async () => {
+    const body = { model: "scripted/test", input: "one", store: false };
+    const unkept = openai.responses.create(body, { headers: { "x-session-id": "keeps" } });
+    await assert.rejects(unkept, { status: 400, param: "store" });
+    await assert.rejects(client.getSession({ sessionId: "keeps" }), { code: 5 });
+  });
+
   await context.test("asked again under one key, a turn after an answer is joined, there or in its fork", async () => {
     const first = await ask("one", {}, "kept");
     assert.equal((await ask("one", {}, "kept")).data.id, first.data.id, "the session that is made is the same");

@@ -53,6 +53,23 @@ describe("no event is larger than 1 MB, and nothing is lost for it", () => {
   });
 });
 
+test("answers that nobody reads are not held without end", async (context) => {
+  const { client } = await startTestApp(context, {
+    script: `- { text: "${"word ".repeat(400)}" }`,
+    flags: { "limits.max_one_off_bytes": 1000 },
+  });
+  const { message } = await client.generate({ messages: [user("one")] });
+  assert.equal(message?.contentType.value, "word ".repeat(400));
+  await assert.rejects(client.generate({ messages: [user("two")] }), (error) => {
+    withCode(Code.ResourceExhausted)(error);
+    assert.match(String(error), /hold more than 1000 bytes that their callers have not read yet; try again/);
+    return true;
+  });
+  // A session's answers are in the store.
+  const { sessionId } = await client.createSession({});
+  assert.equal((await client.generate({ sessionId, messages: [user("three")] })).finishReason, "stop");
+});
+
 test("lists of sessions with long system prompts end before they are too large to send", async (context) => {
   const { client } = await startTestApp(context);
   const ids: string[] = [];
