@@ -269,7 +269,7 @@ const user = (...content: object[]) => ({ messages: [{ role: "user", content }] 
 const assistant = (...content: object[]) => ({ messages: [{ role: "assistant", content }] });
 const refused: readonly [params: object, field: string, words: RegExp][] = [
   [{ max_tokens: undefined }, "max_tokens", /is missing/],
-  [{ max_tokens: 0 }, "max_tokens", /from 1/],
+  [{ max_tokens: 0 }, "max_tokens", /at least 1$/],
   [{ messages: undefined }, "messages", /is missing/],
   [{ messages: [] }, "messages", /is empty/],
   [{ messages: [{ role: "tool", content: "" }] }, "messages.0.role", /user, assistant, system/],
@@ -329,7 +329,7 @@ const refused: readonly [params: object, field: string, words: RegExp][] = [
   [{ tool_choice: { type: "tool" } }, "tool_choice.name", /is missing/],
   [{ tool_choice: "auto" }, "tool_choice", /must be an object/],
   [{ thinking: { type: "enabled" } }, "thinking.budget_tokens", /is missing/],
-  [{ thinking: { type: "enabled", budget_tokens: 100 } }, "thinking.budget_tokens", /from 1024/],
+  [{ thinking: { type: "enabled", budget_tokens: 100 } }, "thinking.budget_tokens", /at least 1024$/],
   [{ thinking: { type: "enabled", budget_tokens: 2000 } }, "thinking.budget_tokens", /below max_tokens, which is 9/],
   [{ output_config: { effort: "huge" } }, "output_config.effort", /low, medium/],
   [{ output_config: { format: { type: "text" } } }, "output_config.format.type", /json_schema/],

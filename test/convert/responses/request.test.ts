@@ -123,7 +123,7 @@ const refusals: [params: object, field: string, says: RegExp][] = [
   [{ tool_choice: { type: "allowed_tools", mode: "auto", tools: [] } }, "tool_choice.tools", /empty/],
   [{ text: { format: { type: "grammar" } } }, "text.format.type", /json_schema/],
   [{ text: { format: { type: "json_schema", name: "n" } } }, "text.format.schema", /missing/],
-  [{ max_output_tokens: 0 }, "max_output_tokens", /from 1/],
+  [{ max_output_tokens: 0 }, "max_output_tokens", /at least 1$/],
   [{ previous_response_id: "resp_68a1c2" }, "previous_response_id", /no response of this server/],
   [{ previous_response_id: previous, conversation: "c" }, "previous_response_id", /together/],
   [{ conversation: {} }, "conversation.id", /missing/],
