@@ -337,7 +337,7 @@ const badSending: BadRequest[] = [
     fault: "a form in place of JSON",
     grpc: "its library says what it sends",
     connect: rpc({ bytes: "a=b", headers: { "content-type": "application/x-www-form-urlencoded" } }, undefined, {
-      code: "HTTP 415",
+      code: "INVALID_ARGUMENT",
       reason: "",
     }),
     ...rest(
