@@ -17,7 +17,7 @@ export interface Profile {
 export type Profiles = ReadonlyMap<string, Profile>;
 
 /** A profile never looks like a model: those have a slash. */
-export const profileName = /^[a-z0-9][a-z0-9_-]{0,63}$/;
+export const profileName = /^[a-z0-9][a-z0-9._-]{0,63}$/;
 
 /** An empty list would mean all; no function has this name. */
 export const noTools: readonly string[] = ["(none)"];

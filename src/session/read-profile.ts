@@ -15,7 +15,7 @@ const permissionFields = ["mode", "allow", "ask", "deny"];
 export function readProfile(name: string, value: unknown, path: string): Profile {
   if (!profileName.test(name))
     throw new Error(
-      `${path}: a name of small letters, digits, - and _ is wanted, 64 at most, which begins with a letter or digit`,
+      `${path}: a name of small letters, digits, dots, - and _ is wanted, 64 at most, which begins with a letter or digit`,
     );
   const given = mapping(value, path);
   refuseOthers(given, fields, path);

@@ -37,6 +37,10 @@ describe("a profile as an operator writes it", () => {
     assert.equal(permissions?.mode, "accept-edits");
   });
 
+  test("may have the name of a vendor's model", () => {
+    assert.equal(readProfile("gpt-4.1-mini", { model: "a/b" }, "p").name, "gpt-4.1-mini");
+  });
+
   const faults: [value: unknown, message: RegExp, name?: string][] = [
     ["read-only", /^p: fields as "key: value" are wanted$/],
     [{}, /^p is empty; there are: model, system_prompt, tools, permission$/],
@@ -50,7 +54,7 @@ describe("a profile as an operator writes it", () => {
     [{ permission: { allow: "x" } }, /^p\.permission\.allow: a list of rules is wanted/],
     [{ permission: { deny: ["run_command("] } }, /^p\.permission\.deny\[0\]: the rule run_command\( /],
     [{ permission: { rules: [] } }, /^p\.permission: there is no field rules; there are: mode, allow, ask, deny$/],
-    [{ model: "a/b" }, /^p: a name of small letters, digits, - and _ is wanted/, "openai/gpt"],
+    [{ model: "a/b" }, /^p: a name of small letters, digits, dots, - and _ is wanted/, "openai/gpt"],
     [{ model: "a/b" }, /^p: a name of small letters/, "Reviewer"],
     [{ model: "a/b" }, /^p: a name of small letters/, "a".repeat(65)],
   ];
