@@ -1,8 +1,8 @@
 import { AgentError, invalidField } from "../chat/error.ts";
 import type { GenerateOptions } from "../chat/request.ts";
+import { readObject } from "../convert/json-field.ts";
 import { completionChunks } from "../convert/openai/completion-chunks.ts";
 import { openAIError } from "../convert/openai/error.ts";
-import { readObject } from "../convert/openai/field.ts";
 import { turnRequestFromOpenAI } from "../convert/openai/request.ts";
 import { completionFromResponse } from "../convert/openai/response.ts";
 import { turnDetails } from "../convert/openai/turn-details.ts";

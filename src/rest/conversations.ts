@@ -2,7 +2,7 @@ import { AgentError, invalidField } from "../chat/error.ts";
 import type { LogRecord } from "../chat/log-event.ts";
 import type { Message } from "../chat/message.ts";
 import type { SessionConfig } from "../chat/session-config.ts";
-import { readObject, readOptionalMap, readWord } from "../convert/openai/field.ts";
+import { readObject, readOptionalMap, readWord } from "../convert/json-field.ts";
 import { askedFromTurn } from "../convert/responses/asked.ts";
 import { responseFold } from "../convert/responses/event.ts";
 import { type ConversationItem, itemsFromMessages, messagesFromItems } from "../convert/responses/item.ts";

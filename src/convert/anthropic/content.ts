@@ -1,7 +1,7 @@
 import { invalidField } from "../../chat/error.ts";
 import type { BlockOrigin, ContentBlock, Message, ToolUseBlock } from "../../chat/message.ts";
 import { checkImageUrl, quoted } from "../content-check.ts";
-import type { JsonObject } from "../openai/field.ts";
+import type { JsonObject } from "../json-field.ts";
 import {
   isAbsent,
   readArray,
@@ -13,7 +13,7 @@ import {
   readOptionalText,
   readText,
   readWord,
-} from "../openai/field.ts";
+} from "../json-field.ts";
 import { present, presentText } from "../present.ts";
 import type { PartBlock } from "../proto/block.ts";
 import { resultOfParts } from "../proto/message.ts";

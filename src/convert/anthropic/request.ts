@@ -7,7 +7,7 @@ import type {
   TurnRequest,
 } from "../../chat/request.ts";
 import { checkDistinct, quoted } from "../content-check.ts";
-import type { JsonObject } from "../openai/field.ts";
+import type { JsonObject } from "../json-field.ts";
 import {
   isAbsent,
   readArray,
@@ -20,7 +20,7 @@ import {
   readOptionalObject,
   readOptionalText,
   readWord,
-} from "../openai/field.ts";
+} from "../json-field.ts";
 import { present, presentList } from "../present.ts";
 import type { Author } from "./content.ts";
 import { messagesFromAnthropic, systemFromAnthropic } from "./content.ts";

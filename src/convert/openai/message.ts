@@ -2,11 +2,7 @@ import { invalidField } from "../../chat/error.ts";
 import type { ContentBlock, Message, ThinkingBlock, ToolResultBlock, ToolUseBlock } from "../../chat/message.ts";
 import { messageText, toolUses } from "../../chat/message.ts";
 import { checkFileData, checkImageDetail, checkImageUrl } from "../content-check.ts";
-import { present, presentText } from "../present.ts";
-import type { PartBlock } from "../proto/block.ts";
-import { isPartBlock } from "../proto/block.ts";
-import { resultOfParts } from "../proto/message.ts";
-import type { JsonObject } from "./field.ts";
+import type { JsonObject } from "../json-field.ts";
 import {
   isAbsent,
   readArray,
@@ -17,7 +13,11 @@ import {
   readOptionalText,
   readText,
   readWord,
-} from "./field.ts";
+} from "../json-field.ts";
+import { present, presentText } from "../present.ts";
+import type { PartBlock } from "../proto/block.ts";
+import { isPartBlock } from "../proto/block.ts";
+import { resultOfParts } from "../proto/message.ts";
 import { type ReadDetail, readDetails, type SaidBlock, sealDetails } from "./reasoning-details.ts";
 
 export interface TextPart {

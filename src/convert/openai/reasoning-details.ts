@@ -1,9 +1,9 @@
 import { invalidField } from "../../chat/error.ts";
 import type { ContentBlock } from "../../chat/message.ts";
+import { readObject, readOptionalArray, readOptionalText, readText } from "../json-field.ts";
 import { present, presentText } from "../present.ts";
 import type { Place, SealableBlock } from "../sealed-reasoning.ts";
 import { isSealedReasoning, openPlacedBlock, sealBlock } from "../sealed-reasoning.ts";
-import { readObject, readOptionalArray, readOptionalText, readText } from "./field.ts";
 
 /**
  * Something of an answer that Chat Completions has no form for, to be sent back as it is. The field and its shape are

@@ -1,8 +1,7 @@
 import { invalidField } from "../../chat/error.ts";
 import type { GenerateOptions, ResponseFormat, ToolDefinition, TurnRequest } from "../../chat/request.ts";
 import { checkDistinct } from "../content-check.ts";
-import { present, presentText } from "../present.ts";
-import type { JsonObject } from "./field.ts";
+import type { JsonObject } from "../json-field.ts";
 import {
   isAbsent,
   readArray,
@@ -16,7 +15,8 @@ import {
   readOptionalObject,
   readOptionalText,
   readWord,
-} from "./field.ts";
+} from "../json-field.ts";
+import { present, presentText } from "../present.ts";
 import type { ChatCompletionMessageParam } from "./message.ts";
 import { messagesFromOpenAI } from "./message.ts";
 

@@ -6,7 +6,7 @@ import {
   readOptionalNumber,
   readOptionalObject,
   readOptionalText,
-} from "./field.ts";
+} from "../json-field.ts";
 
 /**
  * Refuses options of Chat Completions, beside those `turnRequestFromOpenAI` refuses, that would change the answer and that

@@ -1,6 +1,6 @@
 import type { Usage } from "../../chat/usage.ts";
+import { readObject, readOptionalInteger, readOptionalObject } from "../json-field.ts";
 import { present } from "../present.ts";
-import { readObject, readOptionalInteger, readOptionalObject } from "./field.ts";
 
 /** OpenAI's account of what a model read and wrote. */
 export interface CompletionUsage {

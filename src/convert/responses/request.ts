@@ -8,7 +8,7 @@ import type {
   TurnRequest,
 } from "../../chat/request.ts";
 import { checkDistinct, quoted } from "../content-check.ts";
-import type { JsonObject } from "../openai/field.ts";
+import type { JsonObject } from "../json-field.ts";
 import {
   isAbsent,
   readArray,
@@ -23,7 +23,7 @@ import {
   readOptionalText,
   readText,
   readWord,
-} from "../openai/field.ts";
+} from "../json-field.ts";
 import { present, presentText } from "../present.ts";
 import { type AskedResponse, type KeptFields, metadataWithKept } from "./asked.ts";
 import { messagesFromItems } from "./item.ts";

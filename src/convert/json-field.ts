@@ -1,5 +1,5 @@
-import { invalidField } from "../../chat/error.ts";
-import { boundsText, quoted } from "../content-check.ts";
+import { invalidField } from "../chat/error.ts";
+import { boundsText, quoted } from "./content-check.ts";
 
 // Readers of JSON from outside. `null` counts as absent, as it does with OpenAI.
 
