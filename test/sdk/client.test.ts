@@ -190,6 +190,7 @@ test("the package for browsers imports nothing of Node's", () => {
     "@bufbuild/protobuf",
     "@bufbuild/protobuf/codegenv2",
     "@bufbuild/protobuf/reflect",
+    "@bufbuild/protobuf/wire",
     "@bufbuild/protobuf/wkt",
     "@connectrpc/connect",
     "@connectrpc/connect-web",
