@@ -16,6 +16,7 @@ import type { GuardedClient } from "../net/guarded-client.ts";
 import { ProgramRefusedError, type Sandbox, SandboxUnavailableError } from "../sandbox/sandbox.ts";
 import { HttpTransport, httpFault } from "./http-transport.ts";
 import type { McpServerConfig, McpStdioConfig } from "./mcp-server-config.ts";
+import { McpServerError, McpUnusableError } from "./mcp-server-error.ts";
 import { StdioTransport } from "./stdio-transport.ts";
 
 /** What connections are made with. */
@@ -33,16 +34,6 @@ export interface McpConnectionEnvironment {
   /** What we say we are. */
   readonly version: string;
   readonly random: () => number;
-}
-
-/** It makes no sense to try again before something is changed. The message is for people. */
-export class McpUnusableError extends Error {
-  override readonly name = "McpUnusableError";
-}
-
-/** The server did not do what it should. The message is the end of a sentence about it. */
-export class McpServerError extends Error {
-  override readonly name = "McpServerError";
 }
 
 const maxPages = 64;

@@ -1,8 +1,9 @@
 import { type ToolResult, toolFailure } from "../../chat/tool-result.ts";
 import type { FunctionContext } from "../function-provider.ts";
-import { McpConnection, type McpConnectionEnvironment, McpServerError, McpUnusableError } from "./mcp-connection.ts";
+import type { McpConnection, McpConnectionEnvironment } from "./mcp-connection.ts";
 import { toolResultFromMcp } from "./mcp-result.ts";
 import type { McpServerConfig } from "./mcp-server-config.ts";
+import { McpServerError, McpUnusableError } from "./mcp-server-error.ts";
 import { type McpTool, readMcpTools } from "./mcp-tools.ts";
 
 /**
@@ -195,6 +196,8 @@ export class McpServer {
   async #connect(before: Promise<void>, signal: AbortSignal): Promise<void> {
     await before;
     await this.#connection?.close();
+    // Its library is large, and many a service has no MCP server.
+    const { McpConnection } = await import("./mcp-connection.ts");
     if (signal.aborted) return;
     const { connectTimeoutMs } = this.config;
     const limit = new AbortController();

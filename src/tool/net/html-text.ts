@@ -1,5 +1,5 @@
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { convert } from "html-to-text";
+import type { convert as Convert } from "html-to-text";
 
 /** The readable part of a page. */
 export interface PageText {
@@ -71,7 +71,7 @@ function isPageText(value: unknown): value is PageText {
   );
 }
 
-function pageText(html: string, baseUrl: string): PageText {
+function pageText(convert: typeof Convert, html: string, baseUrl: string): PageText {
   const ignored = ["img", "svg", "nav", "noscript", "template", "iframe", "button"];
   const headings = ["h1", "h2", "h3", "h4", "h5", "h6"];
   const text = convert(html, {
@@ -97,14 +97,14 @@ function pageText(html: string, baseUrl: string): PageText {
       },
     ],
   });
-  return { text, title: titleOf(html) };
+  return { text, title: titleOf(convert, html) };
 
   function absolute(path: string): string {
     return URL.parse(path, baseUrl)?.href ?? path;
   }
 }
 
-function titleOf(html: string): string {
+function titleOf(convert: typeof Convert, html: string): string {
   const head = html.slice(0, 64 * 1024);
   const start = head.search(/<title[\s>]/i);
   if (start === -1) return "";
@@ -117,7 +117,11 @@ function titleOf(html: string): string {
 }
 
 const given: unknown = workerData;
-if (!isMainThread && isTask(given)) parentPort?.postMessage(pageText(given.html, given.baseUrl));
+// Only the threads that read pages need the library.
+if (!isMainThread && isTask(given)) {
+  const { convert } = await import("html-to-text");
+  parentPort?.postMessage(pageText(convert, given.html, given.baseUrl));
+}
 
 function isTask(value: unknown): value is { html: string; baseUrl: string } {
   return typeof value === "object" && value !== null && "marker" in value && value.marker === marker;
