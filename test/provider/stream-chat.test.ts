@@ -19,6 +19,9 @@ import {
 const limit = { timeout: 20_000 };
 const status = (code: number, message = "no"): Answer => jsonAnswer(code, { error: { message } });
 
+/** Resolves when a connection is closed, by an end or by a reset: `once` would take the latter for a failure. */
+const closing = (socket: net.Socket) => new Promise<void>((resolve) => socket.once("close", () => resolve()));
+
 describe("asking a provider", limit, () => {
   test("one request with the key and the model's own name, its answer as events", async (context) => {
     const upstream = await startUpstream(context, [hello]);
@@ -355,7 +358,7 @@ describe("faults of the connection", limit, () => {
       let closed: Promise<unknown> | undefined;
       const upstream = await startUpstream(context, [
         (request, response, body) => {
-          closed = once(request.socket, "close");
+          closed = closing(request.socket);
           answer(request, response, body);
         },
       ]);
@@ -377,7 +380,7 @@ describe("faults of the connection", limit, () => {
       let closed: Promise<unknown> | undefined;
       const upstream = await startUpstream(context, [
         (request, response, body) => {
-          closed = once(request.socket, "close");
+          closed = closing(request.socket);
           answer(request, response, body);
           if (name === "before the head") abort.abort(reason);
         },
@@ -406,7 +409,7 @@ describe("faults of the connection", limit, () => {
     let closed: Promise<unknown> | undefined;
     const upstream = await startUpstream(context, [
       (request, response, body) => {
-        closed = once(request.socket, "close");
+        closed = closing(request.socket);
         silentBody(request, response, body);
       },
     ]);
