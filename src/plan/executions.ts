@@ -5,9 +5,11 @@ import type { Budget } from "../chat/request.ts";
 import { planVersionFromText } from "../convert/proto/plan.ts";
 import type { Store } from "../log/store.ts";
 import { isPruned, type LogBatch } from "../session/follow-log.ts";
+import type { LogReading } from "../session/log-reading.ts";
 import { requestHash } from "../session/request-hash.ts";
 import { otherPayload } from "../session/session-errors.ts";
-import type { LogReading, Principal, Sessions, SessionView } from "../session/sessions.ts";
+import type { SessionView } from "../session/session-view.ts";
+import type { Principal, Sessions } from "../session/sessions.ts";
 import { isRecord } from "../tool/check-value.ts";
 import {
   beginExecution,

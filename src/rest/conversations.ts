@@ -9,7 +9,8 @@ import { type ConversationItem, itemsFromMessages, messagesFromItems } from "../
 import { partsOfResponseId } from "../convert/responses/response-id.ts";
 import { isPruned } from "../session/follow-log.ts";
 import { maxMessages } from "../session/large-messages.ts";
-import type { Principal, Sessions, SessionView } from "../session/sessions.ts";
+import type { SessionView } from "../session/session-view.ts";
+import type { Principal, Sessions } from "../session/sessions.ts";
 import type { RestCall, RestReply, RestRoute } from "./rest-api.ts";
 
 /** What conversations and kept responses are answered from. */

@@ -1,7 +1,7 @@
 import type { OutgoingHttpHeaders } from "node:http";
 import type { LogEvent } from "../chat/log-event.ts";
 import { frameBatches, type StreamFrames, type StreamLimits } from "../session/frame-batches.ts";
-import type { LogReading } from "../session/sessions.ts";
+import type { LogReading } from "../session/log-reading.ts";
 import type { RestAnswer, SseFrame } from "./rest-api.ts";
 
 /** What a response of `node:http` and one of `node:http2` have in common. */

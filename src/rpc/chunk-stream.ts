@@ -2,7 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type GenerateChunk, GenerateChunkSchema } from "../../gen/codeagent/v1/code_agent_pb.ts";
 import { logRecordToProto } from "../convert/proto/event.ts";
 import { frameBatches, type StreamFrames, type StreamLimits } from "../session/frame-batches.ts";
-import type { LogReading } from "../session/sessions.ts";
+import type { LogReading } from "../session/log-reading.ts";
 
 export { defaultStreamLimits, frameBatches, type StreamFrames, type StreamLimits } from "../session/frame-batches.ts";
 

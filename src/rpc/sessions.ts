@@ -26,7 +26,8 @@ import {
 import { todoToProto } from "../convert/proto/todo.ts";
 import { usageToProto } from "../convert/proto/usage.ts";
 import type { NoteOf } from "../session/requests.ts";
-import type { Sessions, SessionView } from "../session/sessions.ts";
+import type { SessionView } from "../session/session-view.ts";
+import type { Sessions } from "../session/sessions.ts";
 import { ruleFault } from "../tool/permission.ts";
 import { theCaller } from "./caller.ts";
 import type { OnceCalls } from "./once.ts";

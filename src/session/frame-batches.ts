@@ -1,7 +1,7 @@
 import { AgentError } from "../chat/error.ts";
 import type { LogRecord } from "../chat/log-event.ts";
 import { isPruned, type LogBatch } from "./follow-log.ts";
-import type { LogReading } from "./sessions.ts";
+import type { LogReading } from "./log-reading.ts";
 
 /** What readers of streams are told and allowed. */
 export interface StreamLimits {

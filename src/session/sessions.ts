@@ -7,16 +7,16 @@ import { maxTodoCharacters, maxTodos, type Todo } from "../chat/todo.ts";
 import { decodeSessionConfig, encodeSessionConfig } from "../convert/proto/session-config.ts";
 import { encodeTurnRequest } from "../convert/proto/stored-request.ts";
 import type { NewSession, SessionPosition, Store, StoredSession, StoreListener } from "../log/store.ts";
-import { eventBytes, type Tail } from "../log/tail.ts";
 import { type PermissionGrant, rulesOf, type SessionRules } from "../tool/permission.ts";
 import { checkToolChoice, checkTurn, namedTool } from "./admission.ts";
 import { budgetError, type SpentBudget, spentOf } from "./budgets.ts";
 import { type CompactionRequest, encodeCompactionRequest } from "./compaction-request.ts";
-import { followLog, isPruned, type LogBatch, type LogPages } from "./follow-log.ts";
+import { followLog, isPruned, type LogPages } from "./follow-log.ts";
 import { grantsOf } from "./grants.ts";
 import { messageBytes, separateLargeContent, withLargeContent, withoutReservedMetadata } from "./large-messages.ts";
 import { LiveTails, type LogListener } from "./live-tails.ts";
 import { loadState, logRecordFrom } from "./load-state.ts";
+import { earliestSeqOf, type LogReading, onlyTurn, readingOf } from "./log-reading.ts";
 import { newMessages, nothingNew } from "./new-messages.ts";
 import { OneOffTurns, type OneOffTurnsOptions } from "./one-off-turns.ts";
 import { type GivenAnswer, PendingRequests, type RequestPosition } from "./pending-requests.ts";
@@ -34,9 +34,10 @@ import {
   unknownSession,
   unknownTurn,
 } from "./session-errors.ts";
+import { asStored, type SessionView, viewOf } from "./session-view.ts";
 import { cancelKey } from "./session-worker.ts";
 import { emptyState } from "./state.ts";
-import { decodeSummary, encodeSummary, type SessionSummary, summaryOf } from "./summary.ts";
+import { decodeSummary, encodeSummary, summaryOf } from "./summary.ts";
 import { Timers } from "./timers.ts";
 import { Workers } from "./workers.ts";
 
@@ -56,40 +57,11 @@ export interface Principal {
   readonly name: string;
 }
 
-/** A session as its readers see it. */
-export interface SessionView {
-  readonly sessionId: string;
-  readonly config: SessionConfig;
-  readonly state: "idle" | "running" | "waiting" | "paused";
-  readonly summary: ReturnType<typeof decodeSummary>;
-  readonly headSeq: number;
-  readonly parentId: string;
-  readonly parentSeq: number;
-  readonly waitingTurns: number;
-  readonly createdMs: number;
-  readonly updatedMs: number;
-}
-
 /** What a session's calls are judged by. */
 export interface SessionPermissions {
   readonly rules: SessionRules;
   readonly grants: readonly PermissionGrant[];
   readonly workspace: string;
-}
-
-/** A part of a log that somebody reads. */
-export interface LogReading {
-  /** The log's last event when it was asked for. */
-  readonly headSeq: number;
-  /** From this event on nothing was pruned then; 0 for an empty log. */
-  readonly earliestSeq: number;
-  /**
-   * The events as they are committed.
-   * @param signal ends the reading; the generator then throws the signal's reason.
-   */
-  read(signal: AbortSignal): AsyncGenerator<LogBatch>;
-  /** About how many bytes of events come after a cursor, counted up to `most`. */
-  waitingBytes(afterSeq: number, most: number): Promise<number>;
 }
 
 /**
@@ -930,36 +902,6 @@ export class Sessions {
   }
 }
 
-/** A log that is all in memory, whose readers count: `enter` is called when one begins, what it returns when it ends. */
-function readingOf(tail: Tail, enter: () => () => void, afterSeq: number, follow: boolean) {
-  return {
-    earliestSeq: Math.min(1, tail.headSeq),
-    async *read(signal: AbortSignal): AsyncGenerator<LogBatch> {
-      const leave = enter();
-      try {
-        yield* followLog(tail, noPages, afterSeq, 0, follow, signal);
-      } finally {
-        leave();
-      }
-    },
-    async waitingBytes(cursor: number, most: number): Promise<number> {
-      return (tail.after(cursor, most) ?? []).reduce((sum, record) => sum + eventBytes(record), 0);
-    },
-  };
-}
-
-async function* onlyTurn(turnId: string, batches: AsyncGenerator<LogBatch>): AsyncGenerator<LogBatch> {
-  for await (const records of batches) {
-    if (isPruned(records)) {
-      yield records;
-      continue;
-    }
-    const own = records.filter((record) => record.turnId === turnId);
-    if (own.length > 0) yield own;
-    if (own.at(-1)?.event.type === "turn-finished") return;
-  }
-}
-
 /** Most bytes of messages or sessions in one answer: shown twice, as blocks and as OpenAI shapes them, they still fit. */
 const maxPageBytes = 6 * 1024 * 1024;
 
@@ -968,15 +910,6 @@ const lastEvents = 16;
 
 /** Most events looked at to count what waits for a reader. */
 const countedEvents = 4096;
-
-const noPages: LogPages = {
-  async read() {
-    throw new AgentError("internal", "a one-off turn keeps its whole log");
-  },
-  async prunedSeq() {
-    return 0;
-  },
-};
 
 /** Changes of one session that may wait for its owner. */
 const maxWaitingChanges = 100;
@@ -1013,51 +946,10 @@ function named(model: string): string {
   );
 }
 
-/** What is stored of a session right after it was made. */
-function asStored(session: NewSession, headSeq: number): StoredSession {
-  const { atMs } = session;
-  return {
-    ...session,
-    configVersion: 1,
-    headSeq,
-    prunedSeq: 0,
-    waitingTurns: 0,
-    heldBack: false,
-    createdMs: atMs,
-    updatedMs: atMs,
-  };
-}
-
-function earliestSeqOf({ headSeq, prunedSeq }: StoredSession): number {
-  return headSeq === 0 ? 0 : prunedSeq + 1;
-}
-
-function viewOf(stored: StoredSession): SessionView {
-  const summary = decodeSummary(stored.summary);
-  return {
-    sessionId: stored.sessionId,
-    config: decodeSessionConfig(stored.config),
-    state: stateOf(summary, stored.waitingTurns),
-    summary,
-    headSeq: stored.headSeq,
-    parentId: stored.parentId,
-    parentSeq: stored.parentSeq,
-    waitingTurns: stored.waitingTurns,
-    createdMs: stored.createdMs,
-    updatedMs: stored.updatedMs,
-  };
-}
-
 /** The budget of a session that its finished turns have used up. */
 function spentBySession({ budget }: SessionConfig, { summary }: StoredSession): SpentBudget | undefined {
   const { usage, ranMs } = decodeSummary(summary);
   return spentOf("session", budget, usage, ranMs);
-}
-
-function stateOf({ requests, currentTurnId, paused }: SessionSummary, waitingTurns: number): SessionView["state"] {
-  if (paused === true) return "paused";
-  if (requests.length > 0) return "waiting";
-  return currentTurnId !== "" || waitingTurns > 0 ? "running" : "idle";
 }
 
 function checkCursor(afterSeq: number, headSeq: number): void {

@@ -6,7 +6,7 @@ import {
   type SessionConfig,
 } from "../../chat/session-config.ts";
 import { arrayOf, isJsonObject, type JsonObject, objectOf, parseJson, textOf } from "../../dialect/json.ts";
-import type { SessionView } from "../../session/sessions.ts";
+import type { SessionView } from "../../session/session-view.ts";
 import { theCaller } from "../caller.ts";
 import type { LegacyCore } from "./legacy-core.ts";
 import {

@@ -22,7 +22,7 @@ import { invalidField } from "../../chat/error.ts";
 import type { ContentBlock as Block, Message } from "../../chat/message.ts";
 import type { SessionConfig } from "../../chat/session-config.ts";
 import type { SessionPosition } from "../../log/store.ts";
-import type { SessionView } from "../../session/sessions.ts";
+import type { SessionView } from "../../session/session-view.ts";
 import { theCaller } from "../caller.ts";
 import { checkLength, checkMessageCount, optionalSessionIdFrom, sessionIdFrom } from "../request-fields.ts";
 import { contextUsageOf } from "./context-usage.ts";
