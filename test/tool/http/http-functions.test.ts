@@ -231,7 +231,8 @@ describe("no argument changes where a request goes", () => {
           assert.equal(asked.hash, "");
         }
       }),
-      { numRuns: 100 },
+      // Most random texts have something that no path can hold: of so many, enough do get through.
+      { numRuns: 300 },
     );
     assert.ok(seen.length > 20, `only ${seen.length} calls got through`);
   });
