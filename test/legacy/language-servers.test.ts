@@ -180,7 +180,7 @@ test("a server that misbehaves is told of in a sentence", { timeout: 60_000 }, a
   await refused(
     call("StartLspServer", { ...elsewhere, root_uri: "https://a.example/" }),
     status.INVALID_ARGUMENT,
-    /root/,
+    /root_uri/,
   );
 
   const { server_info } = await call("StartLspServer", { language: "c" });
