@@ -8,11 +8,12 @@ import {
 import { type CodeAgentClient, CodeAgentError, type ResumeOptions } from "../../sdk/index.ts";
 import type { Tool } from "../../sdk/proto.ts";
 import type { Report } from "../app.ts";
+import { parsedObject } from "../convert/parsed-object.ts";
 import { boundedText } from "../tool/bounded-text.ts";
 import { version } from "../version.ts";
 import { runAgent, runAgentOutput, runAgentSchema } from "./run-agent.ts";
 import { getSession, getSessionSchema, listSessions, listSessionsSchema } from "./session-tools.ts";
-import { BadArguments, failure, parsedObject, unchecked } from "./tool-input.ts";
+import { BadArguments, failure, unchecked } from "./tool-input.ts";
 
 export interface AgentServerOptions {
   /** The service that is offered; asked for at each call. @throws one sentence, when there is none. */

@@ -19,9 +19,10 @@ import {
 } from "../../sdk/index.ts";
 import type { GenerateChunk, PendingRequest, TurnFinished } from "../../sdk/proto.ts";
 import { oneLine } from "../cli/terminal.ts";
+import { parsedObject } from "../convert/parsed-object.ts";
 import { boundedText } from "../tool/bounded-text.ts";
 import { type Answer, answerFrom, canAsk, formFor, isForPeople, nobodyToAsk } from "./ask-client.ts";
-import { argumentsOf, BadArguments, failure, parsedObject, textIn } from "./tool-input.ts";
+import { argumentsOf, BadArguments, failure, textIn } from "./tool-input.ts";
 import { TurnLines } from "./turn-lines.ts";
 
 export interface RunAgentOptions {

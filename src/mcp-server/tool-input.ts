@@ -1,6 +1,5 @@
 import type { CallToolResult, StandardSchemaWithJSON } from "@modelcontextprotocol/server";
 import { checkArguments } from "../tool/check-arguments.ts";
-import { isRecord } from "../tool/check-value.ts";
 
 /** A tool's arguments as the library wants their schema: it shows the schema and takes any object, since we check. */
 export function unchecked(schema: Readonly<Record<string, unknown>>): StandardSchemaWithJSON<unknown, unknown> {
@@ -35,16 +34,6 @@ export class BadArguments extends Error {
 export function failure(message: string, structured: Record<string, unknown> | undefined = undefined): CallToolResult {
   const content = [{ type: "text" as const, text: message }];
   return { content, isError: true, ...(structured === undefined ? {} : { structuredContent: structured }) };
-}
-
-/** A JSON object from text, or `undefined`. */
-export function parsedObject(text: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isRecord(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 export function textIn(given: Readonly<Record<string, unknown>>, key: string): string {

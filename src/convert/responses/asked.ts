@@ -1,8 +1,8 @@
 import type { LogEvent } from "../../chat/log-event.ts";
 import { messageText } from "../../chat/message.ts";
 import type { GenerateOptions, ToolDefinition } from "../../chat/request.ts";
+import { parsedObject } from "../parsed-object.ts";
 import { present } from "../present.ts";
-import { parsedObject } from "./parsed-object.ts";
 
 /** What a response tells of its request, and what it is told by. */
 export interface AskedResponse extends KeptFields {

@@ -2,10 +2,10 @@ import type { AgentErrorKind } from "../../chat/error.ts";
 import type { FinishReason } from "../../chat/finish-reason.ts";
 import type { TurnError } from "../../chat/log-event.ts";
 import type { ResponseFormat, ToolDefinition } from "../../chat/request.ts";
+import { parsedObject } from "../parsed-object.ts";
 import { present } from "../present.ts";
 import { type AskedResponse, ownMetadata } from "./asked.ts";
 import type { OutputItem } from "./item.ts";
-import { parsedObject } from "./parsed-object.ts";
 import type { ResponseUsage } from "./usage.ts";
 
 export type ResponseStatus = "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
